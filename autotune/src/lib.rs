@@ -1,0 +1,1 @@
+//! The autotuner: not built yet (see the roadmap in the CHANGELOG).

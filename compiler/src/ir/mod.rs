@@ -1,0 +1,6 @@
+//! The levels between the syntax tree and CUDA text.
+
+pub mod graph;
+pub mod plan;
+pub mod program;
+pub mod simt;

@@ -1,0 +1,385 @@
+//! simt: one kernel shaped like CUDA: threads, explicit barriers, temporaries, index arithmetic, named intrinsics.
+//!
+//! The printer (`lower/simt_to_cuda.rs`) prints each statement as one line or block and decides nothing; the
+//! simulator (`sim/`) executes the same value, warp by warp. So what is tested on the CPU is what runs on the GPU.
+//!
+//! Invariants (checked by `verify`): every variable is declared by one `Let` (or `For`) that dominates its uses;
+//! types agree exactly (no implicit conversions); collective statements (barriers, shuffles, mma, ldmatrix) stand
+//! where control flow is uniform for their participants (the simulator checks that as it runs); constant indices
+//! are in bounds.
+
+use crate::vocab::dtype::{DType, Value};
+use crate::vocab::func::Func;
+use girih_dsl::ast::Span;
+
+/// A register's type. `U32` holds bit patterns: packed halves, fragments, shared-memory addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ty {
+    Bool,
+    I32,
+    U32,
+    I64,
+    U64,
+    F32,
+    F64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VarId(pub u32);
+/// A per-thread array in registers (indexed by constants after unrolling) or, where indexed at run time, in local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ArrayId(pub u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SharedId(pub u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ParamId(pub u32);
+
+#[derive(Clone, Debug, Default)]
+pub struct Kernel {
+    /// A C identifier, already mangled.
+    pub name: String,
+    pub params: Vec<Param>,
+    pub vars: Vec<Var>,
+    pub arrays: Vec<Array>,
+    pub shared: Vec<Shared>,
+    pub grid: [u32; 3],
+    /// Threads of a block along x, y, z.
+    pub block: [u32; 3],
+    pub cluster: [u32; 3],
+    /// `__launch_bounds__(threads, min_blocks)`; 0 leaves the second out.
+    pub min_blocks: u32,
+    pub body: Vec<Stmt>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Param {
+    pub name: String,
+    pub kind: ParamKind,
+}
+
+#[derive(Clone, Debug)]
+pub enum ParamKind {
+    /// A device pointer to `len` elements; `written` tells `const T* __restrict__` from `T*`.
+    Pointer {
+        dtype: DType,
+        len: i64,
+        written: bool,
+    },
+    Scalar(Ty),
+}
+
+#[derive(Clone, Debug)]
+pub struct Var {
+    pub name: String,
+    pub ty: Ty,
+}
+
+#[derive(Clone, Debug)]
+pub struct Array {
+    pub name: String,
+    pub ty: Ty,
+    pub len: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Shared {
+    pub name: String,
+    pub dtype: DType,
+    /// Elements.
+    pub len: u32,
+    /// Bytes; at least the element's size.
+    pub align: u32,
+}
+
+/// Where a load reads or a store writes. Indices count elements of the memory's dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mem {
+    Global(ParamId),
+    Shared(SharedId),
+}
+
+#[derive(Clone, Debug)]
+pub enum Expr {
+    Lit(Value),
+    /// A bit pattern.
+    U32(u32),
+    Var(VarId),
+    /// A scalar parameter.
+    Param(ParamId),
+    Special(Special),
+    /// One element of a per-thread array; the index is I32.
+    Elem(ArrayId, Box<Expr>),
+    /// Loads an element and converts it to the dtype's compute type (bf16 → f32, i8 → i32, …).
+    /// The index is I32 or I64. Packed 4-bit dtypes count nibbles.
+    Load(Mem, Box<Expr>),
+    /// A scalar function of the vocabulary at operand types that fit its law (I32, I64, F32, F64, Bool).
+    Call(Func, Vec<Expr>),
+    /// Plain machine arithmetic on I32, I64, U32, U64: wraps; Div and Rem only of non-negative operands by positive
+    /// ones (they print as `/` and `%`); for indices whose signs are known.
+    Int(IntOp, Box<Expr>, Box<Expr>),
+    /// `a < b` and its like on registers of one type.
+    Compare(CmpOp, Box<Expr>, Box<Expr>),
+    /// Eager: both sides are evaluated (no loads that could be out of bounds).
+    Select(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// Both eager.
+    And(Box<Expr>, Box<Expr>),
+    Or(Box<Expr>, Box<Expr>),
+    Not(Box<Expr>),
+    /// Conversion with the language's meaning (saturating, NaN to 0, `!= 0`), among Bool, I32, I64, F32, F64, and
+    /// plainly between I32/U32/I64/U64 (bits kept or truncated).
+    Cast(Ty, Box<Expr>),
+    /// Rounds a compute-type value to a dtype and back.
+    Round(DType, Box<Expr>),
+    /// Reinterprets 32 or 64 bits.
+    Bitcast(Ty, Box<Expr>),
+    /// Rounds two F32 to a 16-bit float dtype and packs them: first in the low half. U32.
+    Pack2(DType, Box<Expr>, Box<Expr>),
+    /// Element 0 or 1 of a packed U32 of a 16-bit float dtype, as F32.
+    Unpack2(DType, u8, Box<Expr>),
+    /// Byte address of an element in the shared window (U32), for ldmatrix, cp.async, mbarriers, descriptors.
+    SharedAddr(SharedId, Box<Expr>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IntOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Rem,
+    And,
+    Or,
+    Xor,
+    Shl,
+    /// Logical on U32/U64, arithmetic on I32/I64.
+    Shr,
+    Min,
+    Max,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CmpOp {
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    Eq,
+    Ne,
+}
+
+/// All I32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Special {
+    ThreadX,
+    ThreadY,
+    ThreadZ,
+    BlockX,
+    BlockY,
+    BlockZ,
+    /// threadIdx.x % 32 and threadIdx.x / 32, for blocks along x only.
+    Lane,
+    Warp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unroll {
+    /// Left to the compiler.
+    Auto,
+    /// `#pragma unroll`; trip count constant.
+    Full,
+    By(u32),
+    /// `#pragma unroll 1`
+    None,
+}
+
+#[derive(Clone, Debug)]
+pub enum Stmt {
+    /// Declares and sets.
+    Let(VarId, Expr),
+    Set(VarId, Expr),
+    SetElem(ArrayId, Expr, Expr),
+    /// Converts a compute-type value to the memory's dtype (rounding, saturating) and stores it.
+    Store(Mem, Expr, Expr),
+    /// Loads `count` consecutive elements (aligned to their total size: 4, 8 or 16 bytes) into `array[at..]`,
+    /// converted to the array's type (compute type), or raw as U32 words if the array is U32.
+    LoadVec {
+        array: ArrayId,
+        at: u32,
+        mem: Mem,
+        index: Expr,
+        count: u32,
+    },
+    StoreVec {
+        mem: Mem,
+        index: Expr,
+        array: ArrayId,
+        at: u32,
+        count: u32,
+    },
+    /// lo, hi and step are of the variable's type (I32 or I64); hi is evaluated once.
+    For {
+        var: VarId,
+        lo: Expr,
+        hi: Expr,
+        step: Expr,
+        unroll: Unroll,
+        body: Vec<Stmt>,
+    },
+    While {
+        cond: Expr,
+        body: Vec<Stmt>,
+    },
+    If {
+        cond: Expr,
+        then: Vec<Stmt>,
+        otherwise: Vec<Stmt>,
+    },
+    /// `__syncthreads()`
+    Barrier,
+    /// `__syncwarp()`
+    WarpBarrier,
+    /// `__threadfence()`
+    Fence,
+    /// var = the value of `value` at lane `lane` (or lane ^ mask) of the full warp.
+    Shuffle {
+        var: VarId,
+        kind: ShuffleKind,
+        value: Expr,
+        lane: Expr,
+    },
+    /// var = bit i set where lane i's predicate holds (U32). Full warp.
+    Ballot {
+        var: VarId,
+        pred: Expr,
+    },
+    /// Atomic on I32, I64, F32 or F64 memory; `old` gets the old value.
+    Atomic {
+        op: AtomicOp,
+        mem: Mem,
+        index: Expr,
+        value: Expr,
+        old: Option<VarId>,
+    },
+    /// A named intrinsic with register operands (`sim/intrinsics.rs` has the table).
+    Intrinsic {
+        op: Intrinsic,
+        outs: Vec<Place>,
+        args: Vec<Expr>,
+    },
+    /// Records a fault unless one is recorded: site number, dim and value. `fault` is the pointer parameter.
+    Fault {
+        fault: ParamId,
+        site: u32,
+        value: Expr,
+    },
+    /// Asks the simulator to treat what follows as coming from this source place; printed as a comment.
+    Line(Span),
+    Comment(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ShuffleKind {
+    Index,
+    Xor,
+    /// From lane − n; lanes below n keep their own.
+    Up,
+    Down,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AtomicOp {
+    Add,
+    Min,
+    Max,
+    Or,
+    Exchange,
+}
+
+/// Where an intrinsic puts a result.
+#[derive(Clone, Debug)]
+pub enum Place {
+    Var(VarId),
+    /// `array[index]`, constant.
+    Elem(ArrayId, u32),
+}
+
+/// One row each in `sim/intrinsics.rs`: name, operands, PTX, CPU meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Intrinsic {
+    /// args: shared address (U32), global pointer element: see `CpAsync` statements below. (dst SharedAddr, src Load address)
+    /// `cp.async.cg/ca.shared.global [dst], [src], bytes, valid`: args = SharedAddr, index into `mem`, valid bytes (I32).
+    /// Bytes 4, 8 or 16; bytes beyond `valid` are zero.
+    CpAsync {
+        mem: ParamId,
+        bytes: u8,
+    },
+    CpAsyncCommit,
+    /// Waits until at most n groups are in flight.
+    CpAsyncWait(u8),
+    /// outs: 1, 2 or 4 U32; args: shared address of this lane's row.
+    LdMatrix {
+        count: u8,
+        trans: bool,
+    },
+    /// D(4 F32) = A(4 U32) · B(2 U32) + C(4 F32); m16n8k16 of f16 or bf16.
+    MmaM16N8K16 {
+        dtype: DType,
+    },
+    /// m16n8k8 of f16 (sm_75): A 2 U32, B 1 U32.
+    MmaM16N8K8F16,
+    /// m16n8k32 of e4m3/e5m2 to F32, or i8/u8 to I32: A 4, B 2, C 4.
+    MmaM16N8K32 {
+        a: DType,
+        b: DType,
+    },
+    /// m16n8k8 of tf32: A 4 U32, B 2 U32, C 4 F32.
+    MmaM16N8K8Tf32,
+    /// m8n8k4 of f64: A 1, B 1, C 2 F64.
+    MmaM8N8K4F64,
+}
+
+impl Kernel {
+    pub fn var(&mut self, name: impl Into<String>, ty: Ty) -> VarId {
+        self.vars.push(Var { name: name.into(), ty });
+        VarId(self.vars.len() as u32 - 1)
+    }
+
+    pub fn array(&mut self, name: impl Into<String>, ty: Ty, len: u32) -> ArrayId {
+        self.arrays.push(Array { name: name.into(), ty, len });
+        ArrayId(self.arrays.len() as u32 - 1)
+    }
+
+    pub fn shared(&mut self, name: impl Into<String>, dtype: DType, len: u32, align: u32) -> SharedId {
+        self.shared.push(Shared { name: name.into(), dtype, len, align });
+        SharedId(self.shared.len() as u32 - 1)
+    }
+
+    pub fn param(&mut self, name: impl Into<String>, kind: ParamKind) -> ParamId {
+        self.params.push(Param { name: name.into(), kind });
+        ParamId(self.params.len() as u32 - 1)
+    }
+
+    pub fn threads(&self) -> u32 {
+        self.block.iter().product()
+    }
+
+    /// Bytes of shared memory with every array at its alignment, in order.
+    pub fn shared_bytes(&self) -> u32 {
+        self.shared
+            .iter()
+            .fold(0, |at, s| at.next_multiple_of(s.align) + (s.len * s.dtype.bits()).div_ceil(8))
+    }
+}
+
+impl Ty {
+    pub fn of(ty: crate::vocab::dtype::Ty) -> Ty {
+        use crate::vocab::dtype::Ty as T;
+        match ty {
+            T::Bool => Ty::Bool,
+            T::I32 => Ty::I32,
+            T::I64 => Ty::I64,
+            T::F32 => Ty::F32,
+            T::F64 => Ty::F64,
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Girih's compiler: from a syntax tree to CUDA C, and the two CPU executions that check it.
+//!
+//! ```text
+//! ast → graph → egraph → plan → tile → simt → cuda
+//! ```
+//!
+//! Pure: no I/O, no clock, no GPU. `vocab` holds what may be said, `ir` the levels, `pass` the stages,
+//! `rules` the e-graph's rule tables, `lower` the kernel forms, `sim` the simulator, `reference` the oracle.
+
+pub mod ir;
+pub mod vocab;

@@ -1,0 +1,6 @@
+//! What may be said: one table for each kind of word, one row for each word.
+
+pub mod dtype;
+pub mod func;
+pub mod monoid;
+pub mod target;

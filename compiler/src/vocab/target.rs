@@ -1,0 +1,131 @@
+//! GPUs as data: one row each.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// What NVRTC is told: `sm_90a`.
+    pub name: &'static str,
+    pub compute: (u32, u32),
+    /// Shared memory a block may have (opt-in), in bytes.
+    pub shared_per_block: u32,
+    pub shared_per_sm: u32,
+    pub registers_per_sm: u32,
+    pub threads_per_sm: u32,
+    /// Multiprocessors of the usual part (the device's own number is used when one is there).
+    pub sms: u32,
+    pub cp_async: bool,
+    pub ldmatrix: bool,
+    pub mma_f16: bool,
+    pub mma_bf16: bool,
+    pub mma_tf32: bool,
+    pub mma_fp8: bool,
+    pub mma_i8: bool,
+    pub mma_f64: bool,
+    pub wgmma: bool,
+    pub tma: bool,
+    pub clusters: bool,
+}
+
+const BASE: Target = Target {
+    name: "sm_75",
+    compute: (7, 5),
+    shared_per_block: 64 << 10,
+    shared_per_sm: 64 << 10,
+    registers_per_sm: 65536,
+    threads_per_sm: 1024,
+    sms: 72,
+    cp_async: false,
+    ldmatrix: true,
+    mma_f16: true,
+    mma_bf16: false,
+    mma_tf32: false,
+    mma_fp8: false,
+    mma_i8: true,
+    mma_f64: false,
+    wgmma: false,
+    tma: false,
+    clusters: false,
+};
+
+const SM_80: Target = Target {
+    name: "sm_80",
+    compute: (8, 0),
+    shared_per_block: 163 << 10,
+    shared_per_sm: 164 << 10,
+    threads_per_sm: 2048,
+    sms: 108,
+    cp_async: true,
+    mma_bf16: true,
+    mma_tf32: true,
+    mma_f64: true,
+    ..BASE
+};
+
+pub const TARGETS: [Target; 7] = [
+    BASE,
+    SM_80,
+    Target {
+        name: "sm_86",
+        compute: (8, 6),
+        shared_per_block: 99 << 10,
+        shared_per_sm: 100 << 10,
+        threads_per_sm: 1536,
+        sms: 84,
+        ..SM_80
+    },
+    Target {
+        name: "sm_89",
+        compute: (8, 9),
+        shared_per_block: 99 << 10,
+        shared_per_sm: 100 << 10,
+        threads_per_sm: 1536,
+        sms: 128,
+        mma_fp8: true,
+        ..SM_80
+    },
+    Target {
+        name: "sm_90a",
+        compute: (9, 0),
+        shared_per_block: 227 << 10,
+        shared_per_sm: 228 << 10,
+        sms: 132,
+        mma_fp8: true,
+        wgmma: true,
+        tma: true,
+        clusters: true,
+        ..SM_80
+    },
+    Target {
+        name: "sm_100a",
+        compute: (10, 0),
+        shared_per_block: 227 << 10,
+        shared_per_sm: 228 << 10,
+        sms: 148,
+        mma_fp8: true,
+        tma: true,
+        clusters: true,
+        ..SM_80
+    },
+    Target {
+        name: "sm_120a",
+        compute: (12, 0),
+        shared_per_block: 99 << 10,
+        shared_per_sm: 100 << 10,
+        threads_per_sm: 1536,
+        sms: 188,
+        mma_fp8: true,
+        tma: true,
+        ..SM_80
+    },
+];
+
+impl Target {
+    /// By name; `sm_90` covers `sm_90a`.
+    pub fn parse(name: &str) -> Option<&'static Target> {
+        TARGETS.iter().find(|t| t.name == name || t.name.strip_suffix('a') == Some(name))
+    }
+
+    /// The row for a device's compute capability: the exact one, else the highest below it of the same major.
+    pub fn for_compute(major: u32, minor: u32) -> Option<&'static Target> {
+        TARGETS.iter().filter(|t| t.compute.0 == major && t.compute.1 <= minor).max_by_key(|t| t.compute)
+    }
+}

@@ -8,4 +8,5 @@
 //! `rules` the e-graph's rule tables, `lower` the kernel forms, `sim` the simulator, `reference` the oracle.
 
 pub mod ir;
+pub mod pass;
 pub mod vocab;

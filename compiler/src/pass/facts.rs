@@ -1,0 +1,166 @@
+//! Facts about expressions that several passes ask for: free axes, work, tensors read, whether a fault can start there.
+//!
+//! Every question is answered once an expression (they are interned), so asking is cheap.
+
+use crate::ir::graph::*;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+
+/// Answers by expression. Valid while the graph only grows.
+#[derive(Default)]
+pub struct Facts {
+    free: HashMap<ExprId, Rc<BTreeSet<AxisId>>>,
+    work: HashMap<ExprId, f64>,
+    folds: HashMap<ExprId, bool>,
+    checked: HashMap<ExprId, bool>,
+    reads: HashMap<ExprId, Rc<BTreeSet<TensorId>>>,
+}
+
+impl Facts {
+    /// The axes an expression depends on and does not bind.
+    pub fn free(&mut self, g: &Graph, e: ExprId) -> Rc<BTreeSet<AxisId>> {
+        if let Some(f) = self.free.get(&e) {
+            return f.clone();
+        }
+        let mut set = BTreeSet::new();
+        if let Expr::Axis(a) = g.expr(e) {
+            set.insert(*a);
+        }
+        for c in g.children(e) {
+            set.extend(self.free(g, c).iter().copied());
+        }
+        if let Expr::Fold(f) = g.expr(e) {
+            f.axes.iter().for_each(|a| {
+                set.remove(a);
+            });
+        }
+        let set = Rc::new(set);
+        self.free.insert(e, set.clone());
+        set
+    }
+
+    /// Scalar operations to evaluate it once, its folds' loops counted whole. Ranges that depend on data or outer
+    /// axes count with [`points`].
+    pub fn work(&mut self, g: &Graph, e: ExprId) -> f64 {
+        if let Some(&w) = self.work.get(&e) {
+            return w;
+        }
+        let inner: f64 = g.children(e).into_iter().map(|c| self.work(g, c)).sum();
+        let w = match g.expr(e) {
+            Expr::Lit(_) | Expr::Axis(_) | Expr::Scalar(_) | Expr::Param(_) => 0.0,
+            Expr::Read(_) => inner + 1.0,
+            Expr::Call(f, _) => inner + func_cost(*f),
+            Expr::Cast(_) | Expr::Round(..) | Expr::Select(..) => inner + 1.0,
+            Expr::Fold(f) => f.axes.iter().map(|&a| points(g, a)).product::<f64>() * (inner + 1.0),
+        };
+        self.work.insert(e, w);
+        w
+    }
+
+    /// Does it hold a fold?
+    pub fn has_fold(&mut self, g: &Graph, e: ExprId) -> bool {
+        if let Some(&h) = self.folds.get(&e) {
+            return h;
+        }
+        let h = matches!(g.expr(e), Expr::Fold(_)) || g.children(e).into_iter().any(|c| self.has_fold(g, c));
+        self.folds.insert(e, h);
+        h
+    }
+
+    /// Does it hold a read that is checked as it is made?
+    pub fn has_checked(&mut self, g: &Graph, e: ExprId) -> bool {
+        if let Some(&h) = self.checked.get(&e) {
+            return h;
+        }
+        let own = matches!(g.expr(e), Expr::Read(Read { access: Access::Checked, .. }));
+        let h = own || g.children(e).into_iter().any(|c| self.has_checked(g, c));
+        self.checked.insert(e, h);
+        h
+    }
+
+    /// The tensors it reads.
+    pub fn reads(&mut self, g: &Graph, e: ExprId) -> Rc<BTreeSet<TensorId>> {
+        if let Some(r) = self.reads.get(&e) {
+            return r.clone();
+        }
+        let mut set = BTreeSet::new();
+        if let Expr::Read(r) = g.expr(e) {
+            set.insert(r.tensor);
+        }
+        for c in g.children(e) {
+            set.extend(self.reads(g, c).iter().copied());
+        }
+        let set = Rc::new(set);
+        self.reads.insert(e, set.clone());
+        set
+    }
+
+    /// Every tensor that a statement reads, the base of an update too.
+    pub fn stmt_reads(&mut self, g: &Graph, s: &Stmt) -> BTreeSet<TensorId> {
+        let mut set = BTreeSet::new();
+        for e in roots(s) {
+            set.extend(self.reads(g, e).iter().copied());
+        }
+        if let Stmt::Update(Update { base: Base::Tensor(t), .. }) = s {
+            set.insert(*t);
+        }
+        set
+    }
+}
+
+/// Points of an axis; a guess where its range depends on data or outer axes.
+pub fn points(g: &Graph, a: AxisId) -> f64 {
+    const UNKNOWN: f64 = 64.0;
+    g.extent(a).map_or(UNKNOWN, |n| n as f64)
+}
+
+/// The product of the extents of axes with literal ranges.
+pub fn volume(g: &Graph, axes: &[AxisId]) -> f64 {
+    axes.iter().map(|&a| points(g, a)).product()
+}
+
+/// The expressions a statement evaluates at its points.
+pub fn roots(s: &Stmt) -> Vec<ExprId> {
+    match s {
+        Stmt::Define(d) => vec![d.value],
+        Stmt::Scan(s) => s.cond.into_iter().chain([s.body]).collect(),
+        Stmt::Sort(s) => vec![s.key],
+        Stmt::Recur(r) => r.members.iter().map(|d| d.value).collect(),
+        Stmt::Update(u) => u.index.iter().copied().chain(u.cond).chain([u.value]).collect(),
+        Stmt::Table { .. } => Vec::new(),
+    }
+}
+
+/// Rewrites the expressions a statement evaluates.
+pub fn map_roots(s: &mut Stmt, f: &mut dyn FnMut(ExprId) -> ExprId) {
+    match s {
+        Stmt::Define(d) => d.value = f(d.value),
+        Stmt::Scan(s) => {
+            s.cond = s.cond.map(&mut *f);
+            s.body = f(s.body);
+        }
+        Stmt::Sort(s) => s.key = f(s.key),
+        Stmt::Recur(r) => r.members.iter_mut().for_each(|d| d.value = f(d.value)),
+        Stmt::Update(u) => {
+            u.index.iter_mut().for_each(|i| *i = f(*i));
+            u.cond = u.cond.map(&mut *f);
+            u.value = f(u.value);
+        }
+        Stmt::Table { .. } => {}
+    }
+}
+
+/// Rough cost of a function in FMA-like operations on a GPU.
+fn func_cost(f: crate::vocab::func::Func) -> f64 {
+    use crate::vocab::func::Func::*;
+    match f {
+        Sqrt | Rsqrt | Exp | Exp2 | Log | Log2 => 6.0,
+        Div | Rem => 8.0,
+        Expm1 | Log10 | Log1p | Sin | Cos | Tan | Tanh | Sinh | Cosh | Asin | Acos | Atan | Atan2 | Erf
+        | Erfc => 20.0,
+        Pow => 40.0,
+        Uniform | RandBits => 60.0,
+        Normal => 100.0,
+        _ => 1.0,
+    }
+}

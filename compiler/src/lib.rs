@@ -7,6 +7,7 @@
 //! Pure: no I/O, no clock, no GPU. `vocab` holds what may be said, `ir` the levels, `pass` the stages,
 //! `rules` the e-graph's rule tables, `lower` the kernel forms, `sim` the simulator, `reference` the oracle.
 
+pub mod host;
 pub mod ir;
 pub mod pass;
 pub mod vocab;

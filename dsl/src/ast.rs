@@ -209,6 +209,64 @@ pub enum BinOp {
     Pow,
 }
 
+impl BinOp {
+    pub const ALL: [BinOp; 19] = [
+        BinOp::Or,
+        BinOp::And,
+        BinOp::Eq,
+        BinOp::Ne,
+        BinOp::Le,
+        BinOp::Ge,
+        BinOp::Lt,
+        BinOp::Gt,
+        BinOp::BitOr,
+        BinOp::BitXor,
+        BinOp::BitAnd,
+        BinOp::Shl,
+        BinOp::Shr,
+        BinOp::Add,
+        BinOp::Sub,
+        BinOp::Mul,
+        BinOp::Div,
+        BinOp::Rem,
+        BinOp::Pow,
+    ];
+
+    /// As it is written.
+    pub fn spelling(self) -> &'static str {
+        self.row().0
+    }
+
+    /// How tightly it binds; larger is tighter. Prefix operators stand between `*` and `**`.
+    pub fn precedence(self) -> u8 {
+        self.row().1
+    }
+
+    fn row(self) -> (&'static str, u8) {
+        match self {
+            BinOp::Or => ("||", 1),
+            BinOp::And => ("&&", 2),
+            BinOp::Eq => ("==", 3),
+            BinOp::Ne => ("!=", 3),
+            BinOp::Le => ("<=", 3),
+            BinOp::Ge => (">=", 3),
+            BinOp::Lt => ("<", 3),
+            BinOp::Gt => (">", 3),
+            BinOp::BitOr => ("|", 4),
+            BinOp::BitXor => ("^", 5),
+            BinOp::BitAnd => ("&", 6),
+            BinOp::Shl => ("<<", 7),
+            BinOp::Shr => (">>", 7),
+            BinOp::Add => ("+", 8),
+            BinOp::Sub => ("-", 8),
+            BinOp::Mul => ("*", 9),
+            BinOp::Div => ("/", 9),
+            BinOp::Rem => ("%", 9),
+            BinOp::Pow => ("**", 11),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnOp {
     Neg,

@@ -1,11 +1,17 @@
 //! The tile language: text to syntax tree and back, and diagnostics. No I/O.
 
 pub mod ast;
+pub mod codes;
+mod diagnose;
 pub mod diagnostic;
-mod explain;
+mod library;
+mod render;
 mod scan;
 pub mod source;
 mod text_to_ast;
 mod token;
 
+pub use codes::explain;
+pub use library::{library, library_names};
+pub use render::render;
 pub use text_to_ast::{MAX_BYTES, MAX_DEPTH, parse, parse_expr};

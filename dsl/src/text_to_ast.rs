@@ -1,7 +1,7 @@
 //! text → syntax tree. The only file that names pest's `Rule`.
 //!
 //! A text is looked at first (`scan.rs`: junk, numbers that are none, nesting), then parsed by the grammar. If that fails, its
-//! items are parsed one by one, so that each wrong item gets its own error (worded by `explain.rs`) and the right ones are kept.
+//! items are parsed one by one, so that each wrong item gets its own error (worded by `diagnose.rs`) and the right ones are kept.
 //! Invariants of the tree: every span lies in the text and ends with its last token; `Else` has an indexed read on its left;
 //! a `Chain` goes one way; no expression is deeper than [`MAX_DEPTH`], so walks over it may recurse.
 
@@ -10,8 +10,8 @@ use pest::iterators::Pair;
 use pest_derive::Parser;
 
 use crate::ast::*;
+use crate::diagnose;
 use crate::diagnostic::Diagnostic;
-use crate::explain;
 use crate::scan;
 use crate::token::{self, Token};
 
@@ -58,13 +58,13 @@ pub fn parse(text: &str, file: u32) -> (File, Vec<Diagnostic>) {
             Ok(pairs) => out.items.extend(builder.items(pairs)),
             Err(error) => {
                 let at = first.start + furthest(&error);
-                builder.diagnostics.extend(explain::explain(text, part, at, file));
+                builder.diagnostics.extend(diagnose::diagnose(text, part, at, file));
             }
         }
     }
     if builder.diagnostics.is_empty() {
         // The parts are right and the whole is not: cannot be, but must not pass in silence.
-        builder.diagnostics.push(explain::unexpected(text, &tokens, text.len(), file));
+        builder.diagnostics.push(diagnose::unexpected(text, &tokens, text.len(), file));
     }
     (out, builder.diagnostics)
 }

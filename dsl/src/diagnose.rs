@@ -6,7 +6,7 @@ use crate::scan;
 use crate::token::Token;
 
 /// The errors of one part of the text that the parser refused; it got as far as the byte `at`.
-pub fn explain(text: &str, tokens: &[Token], at: usize, file: u32) -> Vec<Diagnostic> {
+pub fn diagnose(text: &str, tokens: &[Token], at: usize, file: u32) -> Vec<Diagnostic> {
     vec![unexpected(text, tokens, at, file)]
 }
 

@@ -1,0 +1,5 @@
+//! E05xx: sizes, consts and inputs of a run.
+
+use super::Code;
+
+pub const ROWS: &[Code] = &[];

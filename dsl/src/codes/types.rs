@@ -1,0 +1,5 @@
+//! E03xx: types and conversions.
+
+use super::Code;
+
+pub const ROWS: &[Code] = &[];

@@ -2,5 +2,7 @@
 
 pub mod dtype;
 pub mod func;
+pub mod meaning;
 pub mod monoid;
+pub mod random;
 pub mod target;

@@ -9,5 +9,6 @@
 
 pub mod host;
 pub mod ir;
+pub mod lower;
 pub mod pass;
 pub mod vocab;

@@ -1,0 +1,203 @@
+//! Form `map`: definitions over the same axes, a thread a point.
+//!
+//! All values of a point are computed before any is stored, so that a kernel may write an `inout` in place.
+
+use super::index::{Interval, reads};
+use super::read::Index;
+use super::scalar::{Emit, Num, arith, cmp, int_of};
+use super::{Lowering, MAX_GRID_X, Refusal, home};
+use crate::ir::graph::{AxisId, Define, Graph, Stmt, TensorId};
+use crate::ir::plan::PlanKernel;
+use crate::ir::simt::{self, CmpOp, Expr, IntOp, Ty};
+use girih_dsl::ast::Span;
+
+/// Threads of a block.
+const THREADS: i64 = 256;
+
+pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
+    let graph = cx.graph;
+    let defines: Vec<&'a Define> = k
+        .stmts
+        .iter()
+        .filter_map(|&s| match &graph.stmts[s] {
+            Stmt::Define(d) => Some(d),
+            _ => None,
+        })
+        .collect();
+    for group in groups(graph, &defines) {
+        points(cx, &k.name, group)?;
+    }
+    Ok(())
+}
+
+/// Runs of definitions that can share a launch: of one shape, and each reads the others only at its own point.
+pub fn groups<'d, 'a>(graph: &Graph, defines: &'d [&'a Define]) -> Vec<&'d [&'a Define]> {
+    let mut found = Vec::new();
+    let mut first = 0;
+    for i in 1..=defines.len() {
+        if i == defines.len() || !joins(graph, &defines[first..i], defines[i]) {
+            found.push(&defines[first..i]);
+            first = i;
+        }
+    }
+    found.retain(|g| !g.is_empty());
+    found
+}
+
+fn joins(graph: &Graph, before: &[&Define], d: &Define) -> bool {
+    let dims = |t: TensorId| (&graph.tensor(t).dims, &graph.tensor(t).lo);
+    if dims(before[0].target) != dims(d.target) {
+        return false;
+    }
+    let stmt = Stmt::Define(d.clone());
+    reads(graph, &stmt)
+        .iter()
+        .filter(|(_, r)| before.iter().any(|b| b.target == r.tensor))
+        .all(|(_, r)| home::identity(graph, r, &d.axes))
+}
+
+fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define]) -> Result<(), Refusal> {
+    let graph = cx.graph;
+    let Some(first) = group.first() else { return Ok(()) };
+    let t = graph.tensor(first.target);
+    let packed = group.iter().any(|d| graph.tensor(d.target).dtype.bits() == 4);
+    let per_thread = if packed { 2 } else { 1 };
+    let mut dims = t.dims.clone();
+    if let Some(last) = dims.last_mut() {
+        *last = (*last + per_thread - 1) / per_thread;
+    }
+    let threads = count(&dims, first.span, &t.name)?;
+    if threads == 0 {
+        return Ok(());
+    }
+    let mut e = cx.emit(name);
+    grid(&mut e, threads, first.span)?;
+    e.line(first.span);
+    let id = e.thread_number(threads);
+    let inside = cmp(CmpOp::Lt, id.expr.clone(), int_of(id.ty, threads).expr);
+    e.if_then(inside, |e| {
+        let at = decode(e, id, &dims);
+        for lane in 0..per_thread {
+            lane_of(e, group, &at, lane, per_thread);
+        }
+    });
+    cx.launch(e);
+    Ok(())
+}
+
+/// Number of points of a box.
+pub fn count(dims: &[i64], span: Span, name: &str) -> Result<i64, Refusal> {
+    let n = dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d));
+    n.filter(|&n| n < 1 << 48).ok_or_else(|| Refusal::new(span, format!("{name} has too many elements")))
+}
+
+/// Sets a one-dimensional grid with a thread for each of `threads` points.
+pub fn grid(e: &mut Emit<'_>, threads: i64, span: Span) -> Result<(), Refusal> {
+    let width = THREADS.min((threads + 31) / 32 * 32);
+    let blocks = (threads + width - 1) / width;
+    if blocks > MAX_GRID_X {
+        return Err(Refusal::new(
+            span,
+            "the work needs more blocks than a grid may have: make the tensor smaller",
+        ));
+    }
+    e.kernel.block = [width as u32, 1, 1];
+    e.kernel.grid = [blocks as u32, 1, 1];
+    Ok(())
+}
+
+/// A point of a box from its row-major number; each coordinate is from 0.
+pub fn decode(e: &mut Emit<'_>, number: Num, dims: &[i64]) -> Vec<Num> {
+    let mut rest = number;
+    let mut at = vec![int_of(rest.ty, 0); dims.len()];
+    for d in (0..dims.len()).rev() {
+        if dims[d] == 1 {
+            continue;
+        }
+        let outermost = dims[..d].iter().all(|&n| n == 1);
+        if outermost {
+            at[d] = rest.clone();
+            break;
+        }
+        let n = int_of(rest.ty, dims[d]);
+        let r = arith(IntOp::Rem, rest.clone(), n.clone());
+        at[d] = Num { expr: e.named("r", r.ty, r.expr), ty: r.ty };
+        let q = arith(IntOp::Div, rest, n);
+        rest = Num { expr: e.named("q", q.ty, q.expr), ty: q.ty };
+    }
+    at
+}
+
+/// One of the points that a thread owns: all values, then all stores.
+fn lane_of(e: &mut Emit<'_>, group: &[&Define], at: &[Num], lane: i64, lanes: i64) {
+    let graph = e.graph;
+    let t = graph.tensor(group[0].target);
+    let mut at = at.to_vec();
+    let mut fits = None;
+    if let Some(last) = at.last_mut()
+        && lanes > 1
+    {
+        let n =
+            arith(IntOp::Add, arith(IntOp::Mul, last.clone(), int_of(last.ty, lanes)), int_of(last.ty, lane));
+        *last = Num { expr: e.named("at", n.ty, n.expr), ty: n.ty };
+        let extent = t.dims[t.dims.len() - 1];
+        if extent % lanes != 0 && lane > 0 {
+            fits = Some(cmp(CmpOp::Lt, last.expr.clone(), int_of(last.ty, extent).expr));
+        }
+    } else if lane > 0 {
+        return;
+    }
+    match fits {
+        Some(cond) => e.if_then(cond, |e| point(e, group, &at)),
+        None => e.scope(|e| point(e, group, &at)),
+    }
+}
+
+fn point(e: &mut Emit<'_>, group: &[&Define], at: &[Num]) {
+    let graph = e.graph;
+    let mut values = Vec::new();
+    for d in group {
+        e.line(d.span);
+        bind_axes(e, &d.axes, at);
+        let dtype = graph.tensor(d.target).dtype;
+        let v = e.value(d.value);
+        let ty = Ty::of(graph.ty(d.value));
+        let rounded =
+            if group.len() > 1 { e.rounded(dtype, Num { expr: v, ty }) } else { Num { expr: v, ty } };
+        let n = Num { expr: e.named("y", ty, rounded.expr), ty };
+        e.forward(d.target, &d.axes, n.clone());
+        values.push(n);
+    }
+    for (d, n) in group.iter().zip(values) {
+        let index = own_index(e, d.target, &d.axes);
+        e.store(d.target, &index, n.expr);
+        e.unforward(d.target);
+    }
+}
+
+/// Binds axes to coordinates that count from 0.
+pub fn bind_axes(e: &mut Emit<'_>, axes: &[AxisId], at: &[Num]) {
+    for (&a, n) in axes.iter().zip(at) {
+        let lo = e.graph.axis_range(a).map_or(0, |r| r.0);
+        let shifted = arith(IntOp::Add, n.clone(), int_of(n.ty, lo));
+        let expr = e.named("ax", shifted.ty, shifted.expr);
+        e.bind_axis(a, expr, shifted.ty);
+    }
+}
+
+/// The index of a definition's own element.
+pub fn own_index(e: &Emit<'_>, target: TensorId, axes: &[AxisId]) -> Vec<Index> {
+    let t = e.graph.tensor(target);
+    axes.iter()
+        .enumerate()
+        .map(|(d, a)| Index {
+            num: e.axis_value(*a).cloned().unwrap_or_else(|| int_of(simt::Ty::I32, t.lo[d])),
+            range: Interval::new(t.lo[d], t.lo[d] + t.dims[d] - 1),
+        })
+        .collect()
+}
+
+/// An index from an expression already in registers.
+pub fn plain_index(expr: Expr, ty: Ty) -> Index {
+    Index { num: Num { expr, ty }, range: Interval::FULL }
+}

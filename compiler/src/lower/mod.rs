@@ -1,0 +1,238 @@
+//! plan → program: buffers, kernels and launches. Each kernel form has a file; `scalar.rs` turns graph expressions
+//! into simt inside a kernel under construction.
+//!
+//! What a lowered program promises:
+//! - Every stored tensor has one home (a buffer with strides). Versions of an updated tensor share a home where no
+//!   later statement reads the old version; a new value of an `inout` is written in place only by a kernel that
+//!   reads the old one at the same point alone, otherwise beside it and copied back at the end.
+//! - A kernel is launched with at least one block; work of size zero is no launch.
+//! - Each place that may fault has a row in `program.faults`.
+
+mod arith;
+mod fold;
+mod home;
+pub mod index;
+pub mod map;
+pub mod read;
+pub mod scalar;
+pub mod schedule;
+
+use crate::ir::graph::{Graph, TensorId};
+use crate::ir::plan::{Form, Plan, PlanKernel};
+use crate::ir::program::{Arg, Buffer, BufferId, BufferRole, FaultSite, FormRow, Launch, Program, Step};
+use crate::ir::simt::Kernel;
+use crate::vocab::dtype::DType;
+use crate::vocab::target::Target;
+use girih_dsl::ast::Span;
+use index::Facts;
+use scalar::Emit;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+pub use home::Home;
+pub use schedule::{Schedule, schedules};
+
+/// Why a plan cannot be lowered as the schedule asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// What is wrong and what to write instead.
+    pub message: String,
+    /// The setting or the statement it speaks of.
+    pub span: Span,
+    /// The setting's name (`block m`), if one is to blame.
+    pub setting: Option<String>,
+}
+
+impl Refusal {
+    pub fn new(span: Span, message: impl Into<String>) -> Refusal {
+        Refusal { message: message.into(), span, setting: None }
+    }
+
+    /// Blames a setting.
+    pub fn setting(mut self, setting: impl Into<String>) -> Refusal {
+        self.setting = Some(setting.into());
+        self
+    }
+}
+
+/// Blocks along x that a grid may have; only x is used for axes of unknown length.
+pub const MAX_GRID_X: i64 = i32::MAX as i64;
+
+/// What the kernels of one program share while it is built.
+pub struct Lowering<'a> {
+    pub plan: &'a Plan,
+    pub graph: &'a Graph,
+    pub target: &'a Target,
+    pub schedule: &'a Schedule,
+    pub program: Program,
+    pub facts: Rc<Facts<'a>>,
+    homes: Rc<BTreeMap<TensorId, Home>>,
+    sites: Rc<RefCell<Vec<FaultSite>>>,
+    fault: BufferId,
+    /// Where `step` goes: the innermost `Repeat` under construction, or the program.
+    open: Vec<Vec<Step>>,
+    names: BTreeMap<String, usize>,
+}
+
+/// Lowers a plan for a target under a schedule.
+pub fn plan_to_program(plan: &Plan, target: &Target, schedule: &Schedule) -> Result<Program, Refusal> {
+    let mut cx = Lowering::new(plan, target, schedule);
+    for k in &plan.kernels {
+        let first = cx.program.kernels.len();
+        cx.lower_kernel(k)?;
+        let simt = (first..cx.program.kernels.len()).collect();
+        cx.program.forms.push(FormRow { kernel: k.name.clone(), form: k.form, simt });
+    }
+    cx.copy_back()?;
+    Ok(cx.finish())
+}
+
+impl<'a> Lowering<'a> {
+    fn new(plan: &'a Plan, target: &'a Target, schedule: &'a Schedule) -> Lowering<'a> {
+        let graph = &plan.graph;
+        let mut program = Program { name: graph.op.clone(), ..Program::default() };
+        program.scalars = graph.scalars.iter().map(|s| (s.name.clone(), s.dtype)).collect();
+        let homes = Rc::new(home::assign(plan, &mut program));
+        program.buffers.push(Buffer {
+            name: "fault".into(),
+            dtype: DType::I64,
+            dims: vec![4],
+            bytes: 32,
+            role: BufferRole::Fault,
+        });
+        let fault = BufferId(program.buffers.len() as u32 - 1);
+        Lowering {
+            plan,
+            graph,
+            target,
+            schedule,
+            program,
+            facts: Rc::new(Facts::new(graph)),
+            homes,
+            sites: Rc::default(),
+            fault,
+            open: vec![Vec::new()],
+            names: BTreeMap::new(),
+        }
+    }
+
+    fn lower_kernel(&mut self, k: &'a PlanKernel) -> Result<(), Refusal> {
+        match k.form {
+            Form::Map => map::lower(self, k),
+            _ => Err(Refusal::new(
+                Span::default(),
+                format!("kernel {}: the form {} is not there yet", k.name, k.form.name()),
+            )),
+        }
+    }
+
+    /// A kernel under construction. Its name is made unique and a C identifier.
+    pub fn emit(&mut self, name: &str) -> Emit<'a> {
+        let name = self.kernel_name(name);
+        Emit::new(
+            self.graph,
+            self.facts.clone(),
+            self.homes.clone(),
+            self.sites.clone(),
+            self.fault,
+            &self.program.buffers,
+            name,
+        )
+    }
+
+    fn kernel_name(&mut self, name: &str) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let op: String = self.graph.op.chars().map(plain).collect();
+        let base: String = format!("{op}_{}", name.chars().map(plain).collect::<String>());
+        let n = self.names.entry(base.clone()).or_insert(0);
+        *n += 1;
+        if *n == 1 { format!("girih_{base}") } else { format!("girih_{base}_{n}") }
+    }
+
+    /// Where a tensor's elements live.
+    pub fn home(&self, tensor: TensorId) -> &Home {
+        &self.homes[&tensor]
+    }
+
+    /// A new workspace buffer.
+    pub fn workspace(&mut self, name: impl Into<String>, dtype: DType, dims: &[i64]) -> BufferId {
+        self.program.buffers.push(Buffer {
+            name: name.into(),
+            dtype,
+            dims: dims.to_vec(),
+            bytes: dtype.bytes(dims),
+            role: BufferRole::Workspace,
+        });
+        BufferId(self.program.buffers.len() as u32 - 1)
+    }
+
+    /// Appends a step of the host's program.
+    pub fn step(&mut self, step: Step) {
+        self.open.last_mut().expect("the program's own steps are always open").push(step);
+    }
+
+    /// Steps made by `f` run `count` times, with `Arg::Counter` counting.
+    pub fn repeat(
+        &mut self,
+        count: i64,
+        f: impl FnOnce(&mut Self) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        self.open.push(Vec::new());
+        let done = f(self);
+        let steps = self.open.pop().expect("pushed above");
+        done?;
+        if count > 0 && !steps.is_empty() {
+            self.step(Step::Repeat { count, steps });
+        }
+        Ok(())
+    }
+
+    /// Adds a kernel and its launch, with the arguments that the emitter gathered.
+    pub fn launch(&mut self, emit: Emit<'a>) {
+        let (kernel, args) = emit.finish();
+        self.launch_kernel(kernel, args);
+    }
+
+    /// As `launch`, for a kernel made by hand. An empty grid is no launch.
+    pub fn launch_kernel(&mut self, kernel: Kernel, args: Vec<Arg>) {
+        if kernel.grid.contains(&0) {
+            return;
+        }
+        debug_assert_eq!(kernel.params.len(), args.len(), "kernel {}", kernel.name);
+        self.program.kernels.push(kernel);
+        let kernel = self.program.kernels.len() - 1;
+        self.step(Step::Launch(Launch { kernel, args }));
+    }
+
+    /// Adds a row for a place that may fault; its number is what `simt::Stmt::Fault` takes.
+    pub fn fault_site(&mut self, site: FaultSite) -> u32 {
+        let mut sites = self.sites.borrow_mut();
+        sites.push(site);
+        sites.len() as u32 - 1
+    }
+
+    /// New values of `inout`s that were written beside the old ones go to their place.
+    fn copy_back(&mut self) -> Result<(), Refusal> {
+        for out in &self.graph.outputs {
+            let from = self.home(out.tensor).buffer;
+            let to = match out.inout {
+                Some(t) => self.home(t).buffer,
+                None => match home::extra_output(&self.program, &out.name) {
+                    Some(b) => b,
+                    None => continue,
+                },
+            };
+            if from != to {
+                self.step(Step::Copy { from, to });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Program {
+        self.program.steps = self.open.pop().expect("the program's own steps are always open");
+        self.program.faults = self.sites.take();
+        self.program
+    }
+}

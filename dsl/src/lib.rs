@@ -1,9 +1,12 @@
 //! The tile language: text to syntax tree and back, and diagnostics. No I/O.
 
+#[cfg(test)]
+mod agreement;
 pub mod ast;
 pub mod codes;
 mod diagnose;
 pub mod diagnostic;
+mod expected;
 mod library;
 mod render;
 mod scan;

@@ -702,3 +702,9 @@ fn misplaced_else(value: &Expr, default: &Expr) -> Diagnostic {
             .help("give each read its own: `(x[i-1] else 0) + (x[i+1] else 0)`"),
     }
 }
+
+/// Whether the grammar accepts the text as a file.
+#[cfg(test)]
+pub fn accepts(text: &str) -> bool {
+    TileParser::parse(Rule::file, text).is_ok()
+}

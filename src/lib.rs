@@ -1,1 +1,6 @@
 //! Girih.
+
+pub mod error;
+pub mod files;
+
+pub use error::{Error, Result};

@@ -115,19 +115,23 @@ fn package_folders(prefix: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The libraries beside NVRTC that hold its built-in declarations. It asks for them by a bare name, which the loader
+/// only knows once they are loaded.
+pub fn companions(library: &Path) -> Vec<PathBuf> {
+    let entries = library.parent().and_then(|d| std::fs::read_dir(d).ok()).into_iter().flatten().flatten();
+    let ours = |p: &PathBuf| {
+        let name = p.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());
+        name.starts_with("libnvrtc-builtins.so")
+    };
+    let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(ours).collect();
+    found.sort();
+    found
+}
+
 /// What tells one NVRTC from another without loading it: the version in its companion's name, and its size.
 pub fn fingerprint(library: &Path) -> String {
+    let name = |p: &Path| p.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());
     let size = std::fs::metadata(library).map_or(0, |m| m.len());
-    let mut companions: Vec<String> = library
-        .parent()
-        .and_then(|d| std::fs::read_dir(d).ok())
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|e| e.file_name().into_string().ok())
-        .filter(|n| n.starts_with("libnvrtc-builtins.so"))
-        .collect();
-    companions.sort();
-    let name = library.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());
-    format!("{name}:{size}:{}", companions.join(","))
+    let companions: Vec<String> = companions(library).iter().map(|p| name(p)).collect();
+    format!("{}:{size}:{}", name(library), companions.join(","))
 }

@@ -48,8 +48,8 @@ pub struct Nvrtc {
     path: PathBuf,
     version: (i32, i32),
     archs: Vec<u32>,
-    // Keeps the function pointers valid.
-    _library: Library,
+    // Keep the function pointers valid.
+    _libraries: Vec<Library>,
 }
 
 /// What a compilation gave.
@@ -154,7 +154,9 @@ impl Nvrtc {
     pub fn load(path: &Path) -> Result<Nvrtc> {
         let bad = |why: String| Error::BadNvrtc { path: path.to_path_buf(), why };
         // SAFETY: loading a library runs its initialisers; NVRTC's have no preconditions.
-        let library = unsafe { Library::new(path) }.map_err(|e| bad(e.to_string()))?;
+        let load = |path: &Path| unsafe { Library::new(path) }.map_err(|e| bad(e.to_string()));
+        let mut libraries = locate::companions(path).iter().map(|p| load(p)).collect::<Result<Vec<_>>>()?;
+        let library = load(path)?;
         // SAFETY: the signatures are those of nvrtc.h, unchanged since CUDA 11.
         let (api, version, archs) = unsafe { Nvrtc::symbols(&library) }.map_err(bad)?;
         if version < OLDEST {
@@ -164,7 +166,8 @@ impl Nvrtc {
                 has.0, has.1, needs.0, needs.1
             )));
         }
-        Ok(Nvrtc { api, path: path.to_path_buf(), version, archs, _library: library })
+        libraries.push(library);
+        Ok(Nvrtc { api, path: path.to_path_buf(), version, archs, _libraries: libraries })
     }
 
     unsafe fn symbols(library: &Library) -> std::result::Result<(Api, (i32, i32), Vec<u32>), String> {

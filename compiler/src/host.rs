@@ -226,7 +226,7 @@ pub fn round(value: Value, dtype: DType) -> Value {
 }
 
 /// An i64 as an f64 that rounds to fewer bits as the i64 would (round to odd).
-fn sticky_f64(v: i64) -> f64 {
+pub fn sticky_f64(v: i64) -> f64 {
     let m = v.unsigned_abs();
     if m < 1 << 53 {
         return v as f64;

@@ -11,4 +11,5 @@ pub mod host;
 pub mod ir;
 pub mod lower;
 pub mod pass;
+pub mod reference;
 pub mod vocab;

@@ -1,0 +1,248 @@
+//! What the evaluator knows of each expression before it runs: the axes it depends on, how often it is used, and
+//! where the first rounding that a value reaches is narrow on every path (LANGUAGE.md section 8, functions).
+
+use crate::ir::graph::{Access, AxisId, Combine, Expr, ExprId, Graph, Recur, Stmt, TensorId};
+use crate::vocab::dtype::{DType, Ty};
+use crate::vocab::func::Func;
+use std::collections::{BTreeSet, HashSet};
+
+/// Facts of every expression of a graph, by id.
+pub struct Facts {
+    /// Axes that stand free in it.
+    pub axes: Vec<BTreeSet<AxisId>>,
+    /// It reads a member of a recurrence (of any).
+    pub members: Vec<bool>,
+    /// It stands in a fold function.
+    pub params: Vec<bool>,
+    /// Nodes that have it as a child, and statements that have it as a root.
+    pub uses: Vec<u32>,
+    /// Work to evaluate it once, roughly in scalar operations (folds count for many).
+    pub cost: Vec<f64>,
+    /// A function here may err by 2⁻¹⁵.
+    pub narrow: Vec<bool>,
+    /// Its value is that of a dtype of 16 (8) bits or fewer.
+    pub bits: Vec<u32>,
+    /// It holds an exponential of a difference, or reads a tensor that does.
+    pub exponential: Vec<bool>,
+}
+
+pub fn is_narrow(dtype: DType) -> bool {
+    dtype.is_float() && dtype.bits() <= 16
+}
+
+/// The expressions that a statement evaluates itself: value, condition, indices.
+pub fn roots(stmt: &Stmt) -> Vec<ExprId> {
+    match stmt {
+        Stmt::Define(d) => vec![d.value],
+        Stmt::Scan(s) => s.cond.into_iter().chain([s.body]).collect(),
+        Stmt::Sort(s) => vec![s.key],
+        Stmt::Recur(r) => r.members.iter().map(|d| d.value).collect(),
+        Stmt::Update(u) => u.index.iter().copied().chain(u.cond).chain([u.value]).collect(),
+        Stmt::Table { .. } => Vec::new(),
+    }
+}
+
+/// The statement's root that is stored, with the tensor it is stored in.
+fn stored(stmt: &Stmt) -> Vec<(ExprId, TensorId)> {
+    match stmt {
+        Stmt::Define(d) => vec![(d.value, d.target)],
+        Stmt::Scan(s) => vec![(s.body, s.target)],
+        Stmt::Recur(r) => r.members.iter().map(|d| (d.value, d.target)).collect(),
+        Stmt::Update(u) => vec![(u.value, u.target)],
+        Stmt::Sort(_) | Stmt::Table { .. } => Vec::new(),
+    }
+}
+
+impl Facts {
+    pub fn of(g: &Graph) -> Facts {
+        let n = g.exprs.len();
+        let mut f = Facts {
+            axes: vec![BTreeSet::new(); n],
+            members: vec![false; n],
+            params: vec![false; n],
+            uses: vec![0; n],
+            cost: vec![0.0; n],
+            narrow: vec![true; n],
+            bits: vec![64; n],
+            exponential: vec![false; n],
+        };
+        let members: HashSet<TensorId> = g.stmts.iter().filter_map(recur).flat_map(targets).collect();
+        let mut done = vec![false; n];
+        let mut exponential = HashSet::new();
+        for stmt in &g.stmts {
+            for root in roots(stmt) {
+                f.visit(g, root, &members, &exponential, &mut done);
+                f.uses[root.0 as usize] += 1;
+            }
+            for (root, tensor) in stored(stmt) {
+                if f.exponential[root.0 as usize] {
+                    exponential.insert(tensor);
+                }
+            }
+        }
+        for function in &g.fold_fns {
+            for root in [function.body, function.unit] {
+                f.visit(g, root, &members, &exponential, &mut done);
+            }
+        }
+        narrow(g, &mut f);
+        f
+    }
+
+    fn visit(
+        &mut self,
+        g: &Graph,
+        id: ExprId,
+        members: &HashSet<TensorId>,
+        exponential: &HashSet<TensorId>,
+        done: &mut [bool],
+    ) {
+        let i = id.0 as usize;
+        if std::mem::replace(&mut done[i], true) {
+            return;
+        }
+        let mut axes = BTreeSet::new();
+        let mut cost = 1.0;
+        for child in g.children(id) {
+            self.visit(g, child, members, exponential, done);
+            let c = child.0 as usize;
+            self.uses[c] += 1;
+            axes.extend(self.axes[c].iter().copied());
+            self.members[i] |= self.members[c];
+            self.params[i] |= self.params[c];
+            self.exponential[i] |= self.exponential[c];
+            cost += self.cost[c];
+        }
+        match g.expr(id) {
+            Expr::Axis(a) => {
+                axes.insert(*a);
+                cost = 0.5;
+            }
+            Expr::Param(_) => self.params[i] = true,
+            Expr::Read(r) => {
+                self.members[i] |= members.contains(&r.tensor);
+                self.exponential[i] |= exponential.contains(&r.tensor);
+            }
+            Expr::Call(func, _) => {
+                cost += func.row().cost as f64;
+                self.exponential[i] |= matches!(func, Func::Exp | Func::Exp2);
+            }
+            Expr::Fold(fold) => {
+                fold.axes.iter().for_each(|a| {
+                    axes.remove(a);
+                });
+                let points: f64 = fold.axes.iter().map(|&a| g.extent(a).unwrap_or(64) as f64).product();
+                cost *= points.max(1.0);
+            }
+            _ => {}
+        }
+        self.bits[i] = self.bits_of(g, id);
+        self.axes[i] = axes;
+        self.cost[i] = cost;
+    }
+
+    /// Bits of the narrowest dtype that its values are known to be of.
+    fn bits_of(&self, g: &Graph, id: ExprId) -> u32 {
+        let of = |e: ExprId| self.bits[e.0 as usize];
+        match g.expr(id) {
+            Expr::Read(r) => {
+                let own = g.tensor(r.tensor).dtype.bits();
+                match r.access {
+                    Access::Else(d) => own.max(of(d)),
+                    _ => own,
+                }
+            }
+            Expr::Round(dtype, _) => dtype.bits(),
+            Expr::Call(Func::Tf32, _) => 16,
+            Expr::Call(Func::Neg | Func::Abs, args) => of(args[0]),
+            Expr::Cast(a) => of(*a),
+            Expr::Select(_, a, b) => of(*a).max(of(*b)),
+            Expr::Lit(v) => match crate::host::as_f64(*v) {
+                x if x == 0.0 || x.abs() == 1.0 => 4,
+                _ => 64,
+            },
+            _ => 64,
+        }
+    }
+}
+
+fn recur(stmt: &Stmt) -> Option<&Recur> {
+    match stmt {
+        Stmt::Recur(r) => Some(r),
+        _ => None,
+    }
+}
+
+fn targets(r: &Recur) -> impl Iterator<Item = TensorId> {
+    r.members.iter().map(|d| d.target)
+}
+
+/// Fills `narrow`: false wherever one path reaches another rounding, or none.
+fn narrow(g: &Graph, f: &mut Facts) {
+    let mut tensors: Vec<bool> =
+        g.tensors.iter().map(|t| is_narrow(t.dtype) || t.dtype == DType::F32).collect();
+    for out in &g.outputs {
+        let t = out.tensor.0 as usize;
+        tensors[t] = is_narrow(g.tensors[t].dtype);
+    }
+    for stmt in g.stmts.iter().rev() {
+        if let Some(r) = recur(stmt) {
+            targets(r).for_each(|t| tensors[t.0 as usize] &= is_narrow(g.tensor(t).dtype));
+        }
+        let value: Vec<(ExprId, bool)> = stored(stmt)
+            .into_iter()
+            .map(|(e, t)| (e, is_narrow(g.tensor(t).dtype) || tensors[t.0 as usize]))
+            .collect();
+        for root in roots(stmt) {
+            let flag = value.iter().find(|(e, _)| *e == root).is_some_and(|v| v.1);
+            mark(g, f, &mut tensors, root, flag);
+        }
+    }
+    for function in &g.fold_fns {
+        mark(g, f, &mut tensors, function.body, false);
+        mark(g, f, &mut tensors, function.unit, false);
+    }
+    // What nothing reached was never asked.
+}
+
+/// A path with `flag` reaches `id`; false is passed on once.
+fn mark(g: &Graph, f: &mut Facts, tensors: &mut [bool], id: ExprId, flag: bool) {
+    let mut seen = HashSet::new();
+    let mut work = vec![(id, flag)];
+    while let Some((id, flag)) = work.pop() {
+        if !seen.insert((id, flag)) {
+            continue;
+        }
+        f.narrow[id.0 as usize] &= flag;
+        if let Expr::Read(r) = g.expr(id) {
+            let t = &g.tensors[r.tensor.0 as usize];
+            if !flag && !is_narrow(t.dtype) {
+                tensors[r.tensor.0 as usize] = false;
+            }
+        }
+        for (n, child) in g.children(id).into_iter().enumerate() {
+            work.push((child, passes(g, id, child, n, flag)));
+        }
+    }
+}
+
+/// The flag of the n-th child of a node with this flag.
+fn passes(g: &Graph, id: ExprId, child: ExprId, n: usize, flag: bool) -> bool {
+    if g.ty(child) != Ty::F32 {
+        return false;
+    }
+    match g.expr(id) {
+        Expr::Round(dtype, _) => is_narrow(*dtype),
+        Expr::Read(r) => flag && n >= r.index.len(),
+        Expr::Call(func, _) => {
+            flag && func.result(&vec![Ty::F32; func.row().arity as usize]) == Some(Ty::F32)
+        }
+        Expr::Cast(_) => flag && g.ty(id) == Ty::F32,
+        Expr::Select(..) => flag && n > 0,
+        Expr::Fold(fold) => match fold.combine {
+            Combine::Builtin(m) => flag && m.result(Ty::F32) == Ty::F32 && child == fold.body,
+            Combine::Fn(_) => false,
+        },
+        _ => false,
+    }
+}

@@ -3,7 +3,7 @@
 //! Every question is answered once an expression (they are interned), so asking is cheap.
 
 use crate::ir::graph::*;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 /// Answers by expression. Valid while the graph only grows.
@@ -39,22 +39,29 @@ impl Facts {
         set
     }
 
-    /// Scalar operations to evaluate it once, its folds' loops counted whole. Ranges that depend on data or outer
-    /// axes count with [`points`].
+    /// Scalar operations to evaluate it once: shared parts count once, a fold's loop whole. Ranges that depend on
+    /// data or outer axes count with [`points`].
     pub fn work(&mut self, g: &Graph, e: ExprId) -> f64 {
         if let Some(&w) = self.work.get(&e) {
             return w;
         }
-        let inner: f64 = g.children(e).into_iter().map(|c| self.work(g, c)).sum();
-        let w = match g.expr(e) {
-            Expr::Lit(_) | Expr::Axis(_) | Expr::Scalar(_) | Expr::Param(_) => 0.0,
-            Expr::Read(_) => inner + 1.0,
-            Expr::Call(f, _) => inner + func_cost(*f),
-            Expr::Cast(_) | Expr::Round(..) | Expr::Select(..) => inner + 1.0,
-            Expr::Fold(f) => f.axes.iter().map(|&a| points(g, a)).product::<f64>() * (inner + 1.0),
-        };
-        self.work.insert(e, w);
-        w
+        let mut seen = HashSet::new();
+        let mut stack = vec![e];
+        let mut total = 0.0;
+        while let Some(x) = stack.pop() {
+            if !seen.insert(x) {
+                continue;
+            }
+            if let Expr::Fold(f) = g.expr(x) {
+                let inner: f64 = f.cond.into_iter().chain([f.body]).map(|c| self.work(g, c)).sum();
+                total += volume(g, &f.axes) * (inner + 1.0);
+            } else {
+                total += own_work(g.expr(x));
+                stack.extend(g.children(x));
+            }
+        }
+        self.work.insert(e, total);
+        total
     }
 
     /// Does it hold a fold?
@@ -105,6 +112,14 @@ impl Facts {
             set.insert(*t);
         }
         set
+    }
+}
+
+fn own_work(e: &Expr) -> f64 {
+    match e {
+        Expr::Lit(_) | Expr::Axis(_) | Expr::Scalar(_) | Expr::Param(_) => 0.0,
+        Expr::Call(f, _) => func_cost(*f),
+        _ => 1.0,
     }
 }
 

@@ -1,13 +1,15 @@
 //! Which form lowers a statement: decided by its structure alone, so that a filetest can fix it.
 
 use super::facts::{self, Facts};
+use super::rows;
 use crate::ir::graph::*;
 use crate::ir::plan::Form;
 
-/// The form for one statement that stands in a kernel of its own; `None` for a table, which needs no kernel.
-pub fn of_stmt(g: &Graph, facts: &mut Facts, s: &Stmt, force: Option<Form>) -> Option<Form> {
+/// The form for a statement other than a definition that stands in a kernel of its own; `None` for a table, which
+/// needs no kernel.
+pub fn of_stmt(g: &Graph, facts: &mut Facts, s: &Stmt, _: Option<Form>) -> Option<Form> {
     Some(match s {
-        Stmt::Define(d) => of_define(g, facts, d, force),
+        Stmt::Define(_) => Form::Map,
         Stmt::Scan(_) => Form::Scan,
         Stmt::Sort(_) => Form::Sort,
         Stmt::Update(_) => Form::Scatter,
@@ -16,14 +18,38 @@ pub fn of_stmt(g: &Graph, facts: &mut Facts, s: &Stmt, force: Option<Form>) -> O
     })
 }
 
-fn of_define(g: &Graph, facts: &mut Facts, d: &Define, force: Option<Form>) -> Form {
+/// The form for definition `i`; `contracts` says whether the contract form takes it.
+pub fn of_define(
+    g: &Graph,
+    facts: &mut Facts,
+    i: usize,
+    d: &Define,
+    force: Option<Form>,
+    contracts: bool,
+) -> Form {
     if !facts.has_fold(g, d.value) {
         return Form::Map;
     }
     match force {
-        Some(form @ (Form::Map | Form::Row | Form::Contract)) => form,
+        Some(Form::Map) => return Form::Map,
+        Some(Form::Row) if rows::analyse(g, facts, &[i]).is_ok() => return Form::Row,
+        Some(Form::Contract) if contracts => return Form::Contract,
+        _ => {}
+    }
+    if contracts {
+        return Form::Contract;
+    }
+    match rows::analyse(g, facts, &[i]) {
+        Ok(found) if worth_a_block(g, &found) => Form::Row,
         _ => Form::Map,
     }
+}
+
+/// Long enough reductions, or values for the whole row: threads work together. Short ones are loops in a thread.
+fn worth_a_block(g: &Graph, found: &rows::Rows) -> bool {
+    const LONG: f64 = 32.0;
+    let mapped = found.members.iter().any(|m| facts::volume(g, &m.inner) > 1.0);
+    mapped || rows::row_points(g, found) >= LONG
 }
 
 /// How the points of a recurrence depend on each other at one step.

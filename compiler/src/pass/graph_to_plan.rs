@@ -1,10 +1,11 @@
 //! graph → plan: which values are stored, and which statements run together.
+//!
+//! Values that cost less to compute again than to store go into their readers (`inline`); reductions that would be
+//! computed again and again become definitions (`hoist`); what is left is grouped into kernels (`group`).
 
-use super::facts::Facts;
-use super::forms;
+use super::{group, hoist, inline};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
-use std::collections::BTreeSet;
 
 /// What the caller may ask of the planner.
 #[derive(Clone, Debug)]
@@ -23,41 +24,50 @@ impl Default for PlanOptions {
 
 /// Plans a bound graph.
 pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
-    each_statement(graph.clone(), options)
+    let mut graph = graph.clone();
+    let mut notes = Vec::new();
+    let mut saved = 0;
+    let takes = |g: &Graph, d: &Define| contracts(g, d, options.force);
+    if options.fuse {
+        let wishes = inline::Wishes::of(&graph);
+        saved += inline::inline(&mut graph, &wishes, &takes, &mut notes);
+        saved -= hoist::hoist(&mut graph, &wishes, &takes, &mut notes);
+        let kernels = group::group(&graph, options.force, &takes, &mut notes);
+        return Plan { graph, kernels, bytes_saved: saved.max(0), notes };
+    }
+    each_statement(graph, options)
+}
+
+/// Would the contract form take this definition as it is?
+fn contracts(g: &Graph, d: &Define, _: Option<Form>) -> bool {
+    let folds = inline::outer_folds(g, d.value);
+    folds.len() == 1 && inline::is_contraction(g, &mut super::facts::Facts::default(), folds[0])
 }
 
 /// Each statement a kernel of its own.
 fn each_statement(graph: Graph, options: &PlanOptions) -> Plan {
-    let mut facts = Facts::default();
+    let mut facts = super::facts::Facts::default();
     let mut kernels = Vec::new();
-    let mut names = Names::default();
+    let mut names = group::Names::default();
     for (i, s) in graph.stmts.iter().enumerate() {
-        if let Some(form) = forms::of_stmt(&graph, &mut facts, s, options.force) {
-            let name = names.fresh(&last_name(&graph, s));
-            kernels.push(PlanKernel { name, stmts: vec![i], form });
+        let form = match s {
+            Stmt::Define(d) => Some(super::forms::of_define(
+                &graph,
+                &mut facts,
+                i,
+                d,
+                options.force,
+                contracts(&graph, d, None),
+            )),
+            s => super::forms::of_stmt(&graph, &mut facts, s, options.force),
+        };
+        if let Some(form) = form {
+            kernels.push(PlanKernel {
+                name: names.fresh(&group::last_name(&graph, s)),
+                stmts: vec![i],
+                form,
+            });
         }
     }
     Plan { graph, kernels, bytes_saved: 0, notes: Vec::new() }
-}
-
-fn last_name(g: &Graph, s: &Stmt) -> String {
-    s.targets().last().map_or_else(String::new, |&t| g.tensor(t).name.clone())
-}
-
-/// Hands out kernel names, each once.
-#[derive(Default)]
-struct Names {
-    used: BTreeSet<String>,
-}
-
-impl Names {
-    fn fresh(&mut self, wish: &str) -> String {
-        let mut name = wish.to_string();
-        let mut n = 1;
-        while !self.used.insert(name.clone()) {
-            n += 1;
-            name = format!("{wish}_{n}");
-        }
-        name
-    }
 }

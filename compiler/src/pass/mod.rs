@@ -1,6 +1,14 @@
 //! The stages between the levels, and what several of them share.
 
+pub mod bounds;
+pub mod cost;
 pub mod facts;
 pub mod forms;
 pub mod graph_to_plan;
+pub mod group;
+pub mod hoist;
+pub mod inline;
+pub mod rows;
+pub mod shape;
+pub mod sites;
 pub mod subst;

@@ -1,0 +1,191 @@
+//! Grouping: which statements share a kernel, and each kernel's form.
+//!
+//! Statements are taken in order; each joins the latest kernel that may hold it, or starts its own. A statement may
+//! join a kernel if everything it depends on is there or before, and the group is one row kernel or one map.
+
+use super::facts::{self, Facts};
+use super::forms;
+use super::rows;
+use crate::ir::graph::*;
+use crate::ir::plan::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Chooses kernels for a graph's statements.
+pub fn group(
+    g: &Graph,
+    force: Option<Form>,
+    takes: super::hoist::Takes,
+    notes: &mut Vec<String>,
+) -> Vec<PlanKernel> {
+    let mut pass =
+        Pass { g, facts: Facts::default(), force, takes, notes, kernels: Vec::new(), home: BTreeMap::new() };
+    for i in 0..g.stmts.len() {
+        pass.place(i);
+    }
+    let kernels = pass.kernels;
+    let mut names = Names::default();
+    kernels
+        .into_iter()
+        .map(|k| {
+            let last = *k.stmts.last().expect("a kernel has statements");
+            PlanKernel { name: names.fresh(&last_name(g, &g.stmts[last])), stmts: k.stmts, form: k.form }
+        })
+        .collect()
+}
+
+struct Group {
+    stmts: Vec<usize>,
+    form: Form,
+}
+
+struct Pass<'a> {
+    g: &'a Graph,
+    facts: Facts,
+    force: Option<Form>,
+    takes: super::hoist::Takes<'a>,
+    notes: &'a mut Vec<String>,
+    kernels: Vec<Group>,
+    /// The kernel that defines a tensor.
+    home: BTreeMap<TensorId, usize>,
+}
+
+impl Pass<'_> {
+    fn place(&mut self, i: usize) {
+        let s = &self.g.stmts[i];
+        let Some(form) = self.form(s, i) else { return };
+        let kernel = match self.join(i, form) {
+            Some((k, form)) => {
+                self.kernels[k].stmts.push(i);
+                self.kernels[k].form = form;
+                k
+            }
+            None => {
+                self.kernels.push(Group { stmts: vec![i], form });
+                self.kernels.len() - 1
+            }
+        };
+        for t in s.targets() {
+            self.home.insert(t, kernel);
+        }
+    }
+
+    fn form(&mut self, s: &Stmt, i: usize) -> Option<Form> {
+        let Stmt::Define(d) = s else { return forms::of_stmt(self.g, &mut self.facts, s, self.force) };
+        Some(forms::of_define(self.g, &mut self.facts, i, d, self.force, (self.takes)(self.g, d)))
+    }
+
+    /// The kernel that statement `i` may join, and its form then.
+    fn join(&mut self, i: usize, form: Form) -> Option<(usize, Form)> {
+        if !matches!(form, Form::Map | Form::Row) {
+            return None;
+        }
+        let reads = self.facts.stmt_reads(self.g, &self.g.stmts[i]);
+        let first = reads.iter().filter_map(|t| self.home.get(t)).max().copied().unwrap_or(0);
+        for k in (first..self.kernels.len()).rev() {
+            match self.fits(i, form, k) {
+                Ok(form) => return Some((k, form)),
+                Err(why) if self.shares(i, k) => self.note_apart(i, k, &why),
+                Err(_) => {}
+            }
+        }
+        None
+    }
+
+    fn note_apart(&mut self, i: usize, k: usize, why: &str) {
+        let other = *self.kernels[k].stmts.last().expect("a kernel has statements");
+        let (a, b) = (last_name(self.g, &self.g.stmts[i]), last_name(self.g, &self.g.stmts[other]));
+        self.notes.push(format!("{a} and {b} are two kernels: {why}"));
+    }
+
+    fn fits(&mut self, i: usize, form: Form, k: usize) -> Result<Form, String> {
+        let mut stmts = self.kernels[k].stmts.clone();
+        stmts.push(i);
+        match (self.kernels[k].form, form) {
+            (Form::Map, Form::Map) => self.same_map(i, k).map(|_| Form::Map),
+            (Form::Row, Form::Row | Form::Map) | (Form::Map, Form::Row) => {
+                self.same_rows(&stmts, i, k).map(|_| Form::Row)
+            }
+            (other, _) => {
+                Err(format!("{} is a {} kernel", last_name(self.g, &self.g.stmts[stmts[0]]), other.name()))
+            }
+        }
+    }
+
+    /// Elementwise statements over the same points that share an input and do not read each other.
+    fn same_map(&mut self, i: usize, k: usize) -> Result<(), String> {
+        const MOST: usize = 8;
+        if self.kernels[k].stmts.len() >= MOST {
+            return Err("enough in one kernel".into());
+        }
+        if !self.shares(i, k) {
+            return Err("nothing in common".into());
+        }
+        let ranges = |s: usize| -> Vec<_> {
+            super::sites::stmt_axes(&self.g.stmts[s]).iter().map(|&a| self.g.axis_range(a)).collect()
+        };
+        let stmts = self.kernels[k].stmts.clone();
+        if stmts.iter().any(|&s| ranges(s) != ranges(i)) {
+            return Err("they have different points".into());
+        }
+        let reads = self.facts.stmt_reads(self.g, &self.g.stmts[i]);
+        let written: BTreeSet<TensorId> = stmts.iter().flat_map(|&s| self.g.stmts[s].targets()).collect();
+        if reads.iter().any(|t| written.contains(t)) {
+            return Err("one reads what the other writes".into());
+        }
+        if stmts
+            .iter()
+            .chain([&i])
+            .any(|&s| facts::roots(&self.g.stmts[s]).iter().any(|&e| self.facts.has_fold(self.g, e)))
+        {
+            return Err("one has a loop of its own".into());
+        }
+        Ok(())
+    }
+
+    fn same_rows(&mut self, stmts: &[usize], i: usize, k: usize) -> Result<(), String> {
+        if !self.shares(i, k) {
+            return Err("nothing in common".into());
+        }
+        let rows = rows::analyse(self.g, &mut self.facts, stmts)?;
+        let points = rows::row_points(self.g, &rows);
+        if !rows::is_busy(rows.count(), points) {
+            return Err(format!("{} rows of {points} points leave most of the device idle", rows.count()));
+        }
+        Ok(())
+    }
+
+    /// Do they read a tensor in common, or one what the other defines?
+    fn shares(&mut self, i: usize, k: usize) -> bool {
+        let ours = self.facts.stmt_reads(self.g, &self.g.stmts[i]);
+        let stmts = self.kernels[k].stmts.clone();
+        stmts.into_iter().any(|s| {
+            let theirs = self.facts.stmt_reads(self.g, &self.g.stmts[s]);
+            let big = |t: &&TensorId| !self.g.tensor(**t).dims.is_empty();
+            ours.iter().filter(big).any(|t| theirs.contains(t))
+                || self.g.stmts[s].targets().iter().any(|t| ours.contains(t))
+        })
+    }
+}
+
+/// The name of a statement's last target.
+pub fn last_name(g: &Graph, s: &Stmt) -> String {
+    s.targets().last().map_or_else(String::new, |&t| g.tensor(t).name.clone())
+}
+
+/// Hands out kernel names, each once.
+#[derive(Default)]
+pub struct Names {
+    used: BTreeSet<String>,
+}
+
+impl Names {
+    pub fn fresh(&mut self, wish: &str) -> String {
+        let mut name = wish.to_string();
+        let mut n = 1;
+        while !self.used.insert(name.clone()) {
+            n += 1;
+            name = format!("{wish}_{n}");
+        }
+        name
+    }
+}

@@ -1,0 +1,281 @@
+//! Hoisting: folds that would be computed again and again where they stand become stored definitions.
+//!
+//! A fold is hoisted only if it may be evaluated at all points of its free axes whatever conditions stand around it
+//! ([`sites::speculable`]) and those axes have fixed ranges. Its value is stored unrounded, so nothing changes but where it
+//! is computed.
+
+use super::cost;
+use super::facts::{self, Facts};
+use super::inline::{self, Wishes, outer_folds};
+use super::rows;
+use super::sites::{self, Site};
+use super::subst::Subst;
+use crate::ir::graph::*;
+use crate::vocab::dtype::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What hoisting asks about contractions: whether the form takes a definition as it is.
+pub type Takes<'a> = &'a dyn Fn(&Graph, &Define) -> bool;
+
+/// Hoists in every statement, and in what is hoisted. Returns the bytes that the new definitions store.
+pub fn hoist(g: &mut Graph, _: &Wishes, takes: Takes, notes: &mut Vec<String>) -> i64 {
+    let mut pass = Pass { g, facts: Facts::default(), takes, notes, known: BTreeMap::new(), bytes: 0 };
+    let mut i = 0;
+    while i < pass.g.stmts.len() {
+        match pass.choose(i) {
+            chosen if chosen.is_empty() => i += 1,
+            chosen => pass.lift(i, &chosen),
+        }
+    }
+    pass.bytes
+}
+
+struct Pass<'a> {
+    g: &'a mut Graph,
+    facts: Facts,
+    takes: Takes<'a>,
+    notes: &'a mut Vec<String>,
+    /// Hoisted folds by their shape, free of axis names: equal ones are stored once.
+    known: BTreeMap<String, TensorId>,
+    bytes: i64,
+}
+
+impl Pass<'_> {
+    /// The folds of a statement that should be hoisted next.
+    fn choose(&mut self, i: usize) -> Vec<ExprId> {
+        let s = self.g.stmts[i].clone();
+        let sites: Vec<Site> =
+            rows::fold_sites(self.g, &s).into_iter().filter(|x| self.may_lift(&s, x)).collect();
+        if sites.is_empty() {
+            return Vec::new();
+        }
+        let chosen = match &s {
+            Stmt::Define(d) => self.choose_in_define(i, d, &sites),
+            _ => self.choose_elsewhere(&sites),
+        };
+        // A fold in a fold that goes goes with it, and is looked at there.
+        let inside: BTreeSet<ExprId> = chosen
+            .iter()
+            .flat_map(|&e| inline::below(self.g, e).into_iter().filter(move |&x| x != e))
+            .collect();
+        let mut chosen: Vec<ExprId> = chosen.into_iter().filter(|e| !inside.contains(e)).collect();
+        chosen.sort();
+        chosen.dedup();
+        chosen
+    }
+
+    fn may_lift(&mut self, s: &Stmt, site: &Site) -> bool {
+        let members: Vec<TensorId> = if let Stmt::Recur(_) = s { s.targets() } else { Vec::new() };
+        let reads = self.facts.reads(self.g, site.expr);
+        let ranged = self.facts.free(self.g, site.expr).iter().all(|&a| self.g.axis_range(a).is_some());
+        ranged && !members.iter().any(|m| reads.contains(m)) && sites::speculable(self.g, site.expr)
+    }
+
+    /// Is the fold the only thing of the statement, at the same points?
+    fn is_whole(&self, d: &Define, e: ExprId) -> bool {
+        d.value == e
+    }
+
+    fn choose_in_define(&mut self, i: usize, d: &Define, sites: &[Site]) -> Vec<ExprId> {
+        let outer: Vec<ExprId> = outer_folds(self.g, d.value);
+        let liftable = |e: &ExprId| sites.iter().any(|s| s.expr == *e);
+        let narrow: Vec<ExprId> = outer.iter().copied().filter(|&e| self.repeat(&d.axes, e) > 1.0).collect();
+        if !narrow.is_empty() && self.narrow_must_go(i, d, &outer, &narrow) {
+            let go: Vec<ExprId> =
+                narrow.into_iter().filter(liftable).filter(|&e| !self.is_whole(d, e)).collect();
+            if !go.is_empty() {
+                self.notes.push(format!(
+                    "{}: a reduction that is the same for many of its points is computed first",
+                    self.name(d.target)
+                ));
+                return go;
+            }
+        }
+        if (self.takes)(self.g, d) {
+            return Vec::new();
+        }
+        let products = self.products(d, &outer, &liftable);
+        if !products.is_empty() {
+            self.notes
+                .push(format!("{}: a product of matrices inside it has its own kernel", self.name(d.target)));
+            return products;
+        }
+        let row: BTreeSet<AxisId> = rows::row_axes(self.g, &mut self.facts, d).into_iter().collect();
+        self.nested(d, sites, &row)
+    }
+
+    /// Outer folds that depend on fewer axes than the statement: a block a row computes them once, unless there are
+    /// folds at every point too, or too few rows, or rows that differ.
+    fn narrow_must_go(&mut self, i: usize, d: &Define, outer: &[ExprId], narrow: &[ExprId]) -> bool {
+        if narrow.len() < outer.len() {
+            return true;
+        }
+        let Ok(found) = rows::analyse(self.g, &mut self.facts, &[i]) else { return true };
+        let rows: f64 = found.count();
+        let uneven = narrow.iter().any(|&e| {
+            let row = &found.members[0].rows;
+            self.repeat(row, e) > 1.0 && self.facts.work(self.g, e) > 64.0
+        });
+        uneven
+            || !rows::is_busy(
+                rows,
+                rows::row_points(self.g, &found).max(facts::volume(self.g, &d.axes) / rows.max(1.0)),
+            )
+    }
+
+    /// Products of matrices that stand beside something no contraction takes.
+    fn products(&mut self, d: &Define, outer: &[ExprId], liftable: &dyn Fn(&ExprId) -> bool) -> Vec<ExprId> {
+        outer
+            .iter()
+            .copied()
+            .filter(|&e| {
+                !self.is_whole(d, e) && liftable(&e) && inline::is_contraction(self.g, &mut self.facts, e)
+            })
+            .collect()
+    }
+
+    /// Folds inside folds. Those of the row stay (the block computes them once); others are computed by one thread
+    /// for each point around, which is fine for few.
+    fn nested(&mut self, _: &Define, sites: &[Site], row: &BTreeSet<AxisId>) -> Vec<ExprId> {
+        let mut go = Vec::new();
+        for s in sites.iter().filter(|s| !s.folds.is_empty()) {
+            if self.facts.free(self.g, s.expr).is_subset(row) {
+                continue;
+            }
+            let work = self.facts.work(self.g, s.expr);
+            let repeat = self.repeat(&s.scope, s.expr);
+            if self.pays(s.expr, work, repeat) {
+                go.push(s.expr);
+            }
+        }
+        go
+    }
+
+    /// In scans, sorts, updates and recurrences.
+    fn choose_elsewhere(&mut self, sites: &[Site]) -> Vec<ExprId> {
+        let mut go = Vec::new();
+        for s in sites {
+            let work = self.facts.work(self.g, s.expr);
+            let repeat = self.repeat(&s.scope, s.expr);
+            if self.pays(s.expr, work, repeat) {
+                go.push(s.expr);
+            }
+        }
+        go
+    }
+
+    /// Storing costs a write and reads; leaving it costs the same work again, and a long loop in one thread.
+    fn pays(&mut self, e: ExprId, work: f64, repeat: f64) -> bool {
+        const LONG: f64 = 512.0;
+        let free: Vec<AxisId> = self.facts.free(self.g, e).iter().copied().collect();
+        let points = facts::volume(self.g, &free);
+        let bytes = points * 8.0;
+        let again = cost::compute(points * work * (repeat - 1.0));
+        work >= LONG || again > cost::memory(bytes) + cost::LAUNCH
+    }
+
+    /// How many times a fold is computed over where a scope's axes make no difference to it.
+    fn repeat(&mut self, scope: &[AxisId], e: ExprId) -> f64 {
+        let free = self.facts.free(self.g, e);
+        scope.iter().filter(|a| !free.contains(a)).map(|&a| facts::points(self.g, a)).product()
+    }
+
+    fn name(&self, t: TensorId) -> String {
+        self.g.tensor(t).name.clone()
+    }
+
+    /// Puts definitions of these folds before statement `i`, and reads of them in it.
+    fn lift(&mut self, i: usize, folds: &[ExprId]) {
+        let mut map = Vec::new();
+        let mut new = Vec::new();
+        for (n, &e) in folds.iter().enumerate() {
+            let free: Vec<AxisId> = self.free_in_order(i, e);
+            let key = super::shape::key(self.g, e, &free);
+            let tensor = match self.known.get(&key) {
+                Some(&t) => t,
+                None => {
+                    let (t, stmt) = self.define(i, n, e, &free);
+                    self.known.insert(key, t);
+                    new.push(stmt);
+                    t
+                }
+            };
+            let index = free.iter().map(|&a| self.g.axis_expr(a)).collect();
+            let (ty, span) = (self.g.ty(e), self.g.span(e));
+            let read = Expr::Read(Read { tensor, index, access: Access::Proven });
+            map.push((e, self.g.add(read, ty, span)));
+        }
+        let mut s = self.g.stmts[i].clone();
+        let mut subst = Subst::of_exprs(map);
+        facts::map_roots(&mut s, &mut |e| subst.apply(self.g, e));
+        self.g.stmts[i] = s;
+        self.g.stmts.splice(i..i, new);
+    }
+
+    /// Free axes in the order of the statement's axes, then of the folds around.
+    fn free_in_order(&mut self, i: usize, e: ExprId) -> Vec<AxisId> {
+        let free = self.facts.free(self.g, e);
+        let axes = match &self.g.stmts[i] {
+            Stmt::Recur(r) => r.members.iter().flat_map(|d| d.axes.clone()).collect(),
+            s => sites::stmt_axes(s),
+        };
+        let mut order: Vec<AxisId> = axes.into_iter().filter(|a| free.contains(a)).collect();
+        order.extend(free.iter().copied().filter(|a| !order.contains(a)).collect::<Vec<_>>());
+        order
+    }
+
+    fn define(&mut self, i: usize, n: usize, e: ExprId, free: &[AxisId]) -> (TensorId, Stmt) {
+        let target = *self.g.stmts[i].targets().last().expect("statements with folds have targets");
+        let word = match self.g.expr(e) {
+            Expr::Fold(Fold { combine: Combine::Builtin(m), .. }) => m.name().to_string(),
+            _ => "fold".to_string(),
+        };
+        let count = self.known.len();
+        let _ = n;
+        let name = format!("{}.{word}{count}", self.name(target));
+        let (lo, dims): (Vec<i64>, Vec<i64>) = free
+            .iter()
+            .map(|&a| self.g.axis_range(a).expect("checked in may_lift"))
+            .map(|(lo, hi)| (lo, (hi - lo).max(0)))
+            .unzip();
+        let (ty, span) = (self.g.ty(e), self.g.span(e));
+        let dtype = ty.stored();
+        self.bytes += 2 * dtype.bytes(&dims);
+        let strides = contiguous(&dims);
+        self.g.tensors.push(Tensor {
+            name,
+            version: 0,
+            dtype,
+            dims,
+            lo,
+            role: Role::Local,
+            range: None,
+            unique: false,
+            strides,
+            align: 256,
+            span,
+        });
+        let tensor = TensorId(self.g.tensors.len() as u32 - 1);
+        let axes: Vec<AxisId> = free.iter().map(|&a| self.copy_axis(a)).collect();
+        let map: Vec<(AxisId, ExprId)> =
+            free.iter().copied().zip(axes.iter().map(|&a| self.g.axis_expr(a))).collect();
+        let value = if map.is_empty() { e } else { Subst::of_axes(self.g, map).apply(self.g, e) };
+        (tensor, Stmt::Define(Define { target: tensor, axes, value, span }))
+    }
+
+    fn copy_axis(&mut self, a: AxisId) -> AxisId {
+        let (lo, hi) = self.g.axis_range(a).expect("checked in may_lift");
+        let (name, span) = (self.g.axis(a).name.clone(), self.g.axis(a).span);
+        let lo = self.g.lit(Value::I64(lo));
+        let hi = self.g.lit(Value::I64(hi));
+        self.g.new_axis(name, lo, hi, span)
+    }
+}
+
+fn contiguous(dims: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1; dims.len()];
+    for d in (1..dims.len()).rev() {
+        strides[d - 1] = strides[d] * dims[d];
+    }
+    strides
+}

@@ -1,0 +1,427 @@
+//! Inlining: definitions whose values are cheaper to compute where they are read than to store.
+//!
+//! What stays as it was: every rounding (a written dtype becomes a `Round` node), every fault (a value with checked
+//! reads is inlined only where the copy, or the definition itself, still makes them all), and which points are
+//! evaluated under a condition. A value is never moved past an update of what it reads.
+
+use super::bounds;
+use super::cost;
+use super::facts::{self, Facts};
+use super::sites::{self, Site};
+use super::subst::Subst;
+use crate::ir::graph::*;
+use crate::vocab::dtype::{Ty, Value};
+use crate::vocab::func::Func;
+use crate::vocab::monoid::Monoid;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// What the `tile` blocks say about storing, by tensor.
+#[derive(Default)]
+pub struct Wishes {
+    pub store: BTreeSet<TensorId>,
+    pub inline: BTreeSet<TensorId>,
+}
+
+impl Wishes {
+    pub fn of(g: &Graph) -> Wishes {
+        let named = |key: &str| {
+            let settings = g.tiles.iter().flat_map(|t| &t.settings).filter(|s| s.key == key);
+            let names: Vec<&Word> = settings.flat_map(|s| &s.choices).collect();
+            let matches = |t: &Tensor| {
+                names
+                    .iter()
+                    .any(|w| matches!(w, Word::Name(n) if t.name == *n || t.name.ends_with(&format!(".{n}"))))
+            };
+            let ids = 0..g.tensors.len() as u32;
+            ids.map(TensorId).filter(|&t| matches(g.tensor(t))).collect()
+        };
+        Wishes { store: named("store"), inline: named("inline") }
+    }
+}
+
+/// Inlines what pays, in statement order, then drops what nothing reads any more. Returns the bytes saved.
+pub fn inline(
+    g: &mut Graph,
+    wishes: &Wishes,
+    takes: &dyn Fn(&Graph, &Define) -> bool,
+    notes: &mut Vec<String>,
+) -> i64 {
+    let mut facts = Facts::default();
+    for i in 0..g.stmts.len() {
+        let Stmt::Define(d) = g.stmts[i].clone() else { continue };
+        let readers = readers(g, &mut facts, d.target);
+        if readers.is_empty() {
+            continue;
+        }
+        let plan = Candidate::new(g, &mut facts, i, &d, readers);
+        match plan.verdict(g, &mut facts, wishes, takes) {
+            Ok(why) => {
+                plan.apply(g);
+                notes.push(format!("{} is computed where it is read: {why}", name(g, d.target)));
+            }
+            Err(why) => notes.push(format!("{} is stored: {why}", name(g, d.target))),
+        }
+    }
+    drop_unread(g, &mut facts)
+}
+
+fn name(g: &Graph, t: TensorId) -> &str {
+    &g.tensor(t).name
+}
+
+/// The statements that read a tensor.
+fn readers(g: &Graph, facts: &mut Facts, t: TensorId) -> Vec<usize> {
+    (0..g.stmts.len()).filter(|&j| facts.stmt_reads(g, &g.stmts[j]).contains(&t)).collect()
+}
+
+/// A definition and everything that reads it.
+struct Candidate {
+    stmt: usize,
+    define: Define,
+    readers: Vec<usize>,
+    /// For each reader, the sites of its reads of the target.
+    sites: BTreeMap<usize, Vec<Site>>,
+    kept: bool,
+}
+
+impl Candidate {
+    fn new(g: &Graph, _: &mut Facts, stmt: usize, d: &Define, readers: Vec<usize>) -> Candidate {
+        let sites = readers.iter().map(|&j| (j, read_sites(g, &g.stmts[j], d.target))).collect();
+        let kept = g.outputs.iter().any(|o| o.tensor == d.target);
+        Candidate { stmt, define: d.clone(), readers, sites, kept }
+    }
+
+    /// Inline it? With the reason, either way.
+    fn verdict(
+        &self,
+        g: &mut Graph,
+        facts: &mut Facts,
+        wishes: &Wishes,
+        takes: &dyn Fn(&Graph, &Define) -> bool,
+    ) -> Result<String, String> {
+        if wishes.store.contains(&self.define.target) {
+            return Err("a tile block says so".into());
+        }
+        self.legal(g, facts)?;
+        if wishes.inline.contains(&self.define.target) {
+            return Ok("a tile block says so".into());
+        }
+        if facts.has_fold(g, self.define.value) {
+            self.fold_pays(g, facts, takes)
+        } else {
+            self.map_pays(g, facts)
+        }
+    }
+
+    fn legal(&self, g: &Graph, facts: &mut Facts) -> Result<(), String> {
+        let value = self.define.value;
+        let reads = facts.reads(g, value);
+        let last = *self.readers.last().expect("a candidate has readers");
+        for u in self.stmt + 1..=last {
+            if let Stmt::Update(Update { base: Base::Tensor(t), .. }) = &g.stmts[u]
+                && reads.contains(t)
+            {
+                return Err(format!("{} is updated before it is read", name(g, *t)));
+            }
+        }
+        let mut sites = self.sites.values().flatten();
+        if sites.clone().any(|s| matches!(g.expr(s.expr), Expr::Read(Read { access: Access::Checked, .. }))) {
+            return Err("it is read at indices that are checked as they are read".into());
+        }
+        if self
+            .readers
+            .iter()
+            .any(|&j| matches!(&g.stmts[j], Stmt::Update(u) if u.base == Base::Tensor(self.define.target)))
+        {
+            return Err("it is updated".into());
+        }
+        if facts.has_checked(g, value) && !self.kept && !sites.any(|s| s.always() && self.covers(g, s)) {
+            return Err("its reads are checked, and no reader makes them all".into());
+        }
+        Ok(())
+    }
+
+    /// Does this read visit every point of the target, each once?
+    fn covers(&self, g: &Graph, site: &Site) -> bool {
+        let Expr::Read(r) = g.expr(site.expr) else { return false };
+        let t = g.tensor(self.define.target);
+        let mut seen = BTreeSet::new();
+        let plain = r.index.iter().enumerate().all(|(d, &i)| match g.expr(i) {
+            Expr::Axis(a) => seen.insert(*a) && g.axis_range(*a) == Some((t.lo[d], t.lo[d] + t.dims[d])),
+            _ => false,
+        });
+        plain && seen.len() == site.scope.len()
+    }
+
+    /// A reduction is inlined only as what its one reader starts from, at the same points.
+    fn fold_pays(
+        &self,
+        g: &mut Graph,
+        facts: &mut Facts,
+        takes: &dyn Fn(&Graph, &Define) -> bool,
+    ) -> Result<String, String> {
+        let [reader] = self.readers[..] else { return Err("a reduction with several readers".into()) };
+        if self.kept {
+            return Err("a reduction that is a result".into());
+        }
+        let Stmt::Define(d) = g.stmts[reader].clone() else {
+            return Err("a reduction read by an update or scan".into());
+        };
+        let sites = &self.sites[&reader];
+        let same = sites.iter().all(|s| s.expr == sites[0].expr && s.always() && self.covers(g, s));
+        if !same {
+            return Err(
+                "a reduction that its reader reads more than once a point, or under a condition".into()
+            );
+        }
+        if !folds_span(g, facts, self.define.value, &self.define.axes) {
+            return Err("a reduction that is the same along some axes of its definition".into());
+        }
+        let trial = Define { value: self.substitute(g, d.value), ..d.clone() };
+        if takes(g, &trial) || (!facts.has_fold(g, d.value) && !is_contraction(g, facts, self.define.value)) {
+            return Ok(format!("the reduction ends in {}", name(g, d.target)));
+        }
+        Err(format!("{} cannot start from this reduction in one kernel", name(g, d.target)))
+    }
+
+    /// An elementwise value: compare recomputation with memory traffic.
+    fn map_pays(&self, g: &Graph, facts: &mut Facts) -> Result<String, String> {
+        /// Most nodes that the copies of one value may add.
+        const MOST_NODES: usize = 512;
+        let t = g.tensor(self.define.target);
+        let size: f64 = t.dims.iter().map(|&n| n as f64).product();
+        let work = facts.work(g, self.define.value).max(1.0);
+        let copies: usize = self.sites.values().map(|s| distinct(s)).sum();
+        let nodes = dag_size(g, self.define.value);
+        if nodes > MOST_NODES * 4 {
+            return Err(format!("a value of {nodes} operations"));
+        }
+        if copies > 1 && copies * nodes > MOST_NODES {
+            return Err(format!("{copies} copies of {nodes} operations each"));
+        }
+        let evaluations: f64 = self.sites.values().flatten().map(|s| evaluations(g, facts, s)).sum();
+        let passes = self.readers.len() as f64 + if self.kept { 0.0 } else { 1.0 };
+        let saved =
+            cost::memory(t.dtype.bytes(&t.dims) as f64 * passes) + if self.kept { 0.0 } else { cost::LAUNCH };
+        let done = if self.kept { 0.0 } else { size };
+        let extra = cost::compute((evaluations - done).max(0.0) * work);
+        let (saved_us, extra_us) = (saved * 1e6, extra * 1e6);
+        if extra <= saved {
+            Ok(format!("{extra_us:.1} us of recomputation against {saved_us:.1} us of memory traffic"))
+        } else {
+            Err(format!("{extra_us:.1} us of recomputation against {saved_us:.1} us of memory traffic"))
+        }
+    }
+
+    fn apply(&self, g: &mut Graph) {
+        for &j in &self.readers {
+            let mut s = g.stmts[j].clone();
+            facts::map_roots(&mut s, &mut |e| self.substitute(g, e));
+            g.stmts[j] = s;
+        }
+    }
+
+    /// Replaces every read of the target below `e` (a read inside another's index needs a further round).
+    fn substitute(&self, g: &mut Graph, e: ExprId) -> ExprId {
+        let mut e = e;
+        loop {
+            let reads = reads_of(g, e, self.define.target);
+            if reads.is_empty() {
+                return e;
+            }
+            let map: Vec<(ExprId, ExprId)> = reads.into_iter().map(|r| (r, self.value_at(g, r))).collect();
+            e = Subst::of_exprs(map).apply(g, e);
+        }
+    }
+
+    /// The value that a read of the target has.
+    fn value_at(&self, g: &mut Graph, read: ExprId) -> ExprId {
+        let Expr::Read(r) = g.expr(read).clone() else { return read };
+        let axes: Vec<(AxisId, ExprId)> =
+            self.define.axes.iter().copied().zip(r.index.iter().copied()).collect();
+        let value = Subst::of_axes(g, axes).apply(g, self.define.value);
+        let value = stored_value(g, self.define.target, value);
+        match r.access {
+            Access::Else(default) => {
+                let inside = in_bounds(g, &r);
+                match inside {
+                    Some(c) => {
+                        let (ty, span) = (g.ty(read), g.span(read));
+                        g.add(Expr::Select(c, value, default), ty, span)
+                    }
+                    None => value,
+                }
+            }
+            _ => value,
+        }
+    }
+}
+
+/// A value as it comes back from a tensor: rounded if the tensor's dtype rounds.
+pub fn stored_value(g: &mut Graph, t: TensorId, value: ExprId) -> ExprId {
+    let dtype = g.tensor(t).dtype;
+    let span = g.span(value);
+    let value =
+        if g.ty(value) == dtype.compute() { value } else { g.add(Expr::Cast(value), dtype.compute(), span) };
+    if dtype == dtype.compute().stored() {
+        value
+    } else {
+        g.add(Expr::Round(dtype, value), dtype.compute(), span)
+    }
+}
+
+/// The condition that every index of a read is inside its dim; `None` if that is known.
+fn in_bounds(g: &mut Graph, r: &Read) -> Option<ExprId> {
+    let (lo, dims) = (g.tensor(r.tensor).lo.clone(), g.tensor(r.tensor).dims.clone());
+    let mut conds = Vec::new();
+    for (d, &i) in r.index.iter().enumerate() {
+        if bounds::index_is_safe(g, i, lo[d], dims[d]) {
+            continue;
+        }
+        let range = bounds::interval(g, i);
+        let span = g.span(i);
+        if range.is_none_or(|(a, _)| a < lo[d] as i128) {
+            let low = g.int(lo[d]);
+            conds.push(g.add(Expr::Call(Func::Le, vec![low, i]), Ty::Bool, span));
+        }
+        if range.is_none_or(|(_, b)| b >= (lo[d] + dims[d]) as i128) {
+            let high = g.int(lo[d] + dims[d]);
+            conds.push(g.add(Expr::Call(Func::Lt, vec![i, high]), Ty::Bool, span));
+        }
+    }
+    conds.into_iter().rev().reduce(|rest, c| {
+        let no = g.lit(Value::Bool(false));
+        let span = g.span(c);
+        g.add(Expr::Select(c, rest, no), Ty::Bool, span)
+    })
+}
+
+/// Times a value is computed at a site. A contraction computes a tile's operand once for a tile of outputs.
+fn evaluations(g: &Graph, facts: &mut Facts, site: &Site) -> f64 {
+    const TILE: f64 = 128.0;
+    let all = facts::volume(g, &site.scope);
+    let in_product = site.folds.iter().any(|&f| is_contraction(g, facts, f));
+    if !in_product {
+        return all;
+    }
+    let Expr::Read(r) = g.expr(site.expr) else { return all };
+    let mut free: BTreeSet<AxisId> = BTreeSet::new();
+    r.index.iter().for_each(|&i| free.extend(facts.free(g, i).iter()));
+    let own: f64 = site.scope.iter().filter(|a| free.contains(a)).map(|&a| facts::points(g, a)).product();
+    own.max(all / TILE)
+}
+
+/// Do all outermost folds of a value depend on all of these axes?
+fn folds_span(g: &Graph, facts: &mut Facts, e: ExprId, axes: &[AxisId]) -> bool {
+    let all: BTreeSet<AxisId> = axes.iter().copied().filter(|&a| facts::points(g, a) > 1.0).collect();
+    outer_folds(g, e).into_iter().all(|f| all.is_subset(&facts.free(g, f)))
+}
+
+/// The folds below an expression that stand in no other fold.
+pub fn outer_folds(g: &Graph, e: ExprId) -> Vec<ExprId> {
+    let mut seen = HashSet::new();
+    let mut stack = vec![e];
+    let mut found = Vec::new();
+    while let Some(x) = stack.pop() {
+        if !seen.insert(x) {
+            continue;
+        }
+        if matches!(g.expr(x), Expr::Fold(_)) {
+            found.push(x);
+        } else {
+            stack.extend(g.children(x));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A sum of products worth shared-memory tiles: operands that are used again along other axes.
+pub fn is_contraction(g: &Graph, facts: &mut Facts, e: ExprId) -> bool {
+    outer_folds(g, e).into_iter().any(|f| {
+        let Expr::Fold(fold) = g.expr(f) else { return false };
+        if fold.combine != Combine::Builtin(Monoid::Sum) {
+            return false;
+        }
+        let all = facts.free(g, fold.body);
+        let Some((a, b)) = product(g, fold.body) else { return false };
+        let (a, b) = (facts.free(g, a), facts.free(g, b));
+        let reused =
+            |x: &BTreeSet<AxisId>| all.iter().filter(|v| !x.contains(v)).any(|&v| facts::points(g, v) > 1.0);
+        let folded = fold.axes.iter().any(|v| a.contains(v)) && fold.axes.iter().any(|v| b.contains(v));
+        folded && reused(&a) && reused(&b)
+    })
+}
+
+fn product(g: &Graph, e: ExprId) -> Option<(ExprId, ExprId)> {
+    match g.expr(e) {
+        Expr::Call(Func::Mul, args) => Some((args[0], args[1])),
+        Expr::Cast(a) => product(g, *a),
+        _ => None,
+    }
+}
+
+fn read_sites(g: &Graph, s: &Stmt, t: TensorId) -> Vec<Site> {
+    let mut found = Vec::new();
+    sites::visit(g, s, &mut |site| {
+        if matches!(g.expr(site.expr), Expr::Read(r) if r.tensor == t) {
+            found.push(site.clone());
+        }
+        true
+    });
+    found
+}
+
+fn distinct(sites: &[Site]) -> usize {
+    sites.iter().map(|s| s.expr).collect::<BTreeSet<_>>().len()
+}
+
+fn reads_of(g: &Graph, e: ExprId, t: TensorId) -> Vec<ExprId> {
+    let mut found: Vec<ExprId> = below(g, e);
+    found.retain(|&x| matches!(g.expr(x), Expr::Read(r) if r.tensor == t));
+    found.sort();
+    found
+}
+
+/// Every expression reachable, itself included.
+pub fn below(g: &Graph, e: ExprId) -> Vec<ExprId> {
+    let mut seen = HashSet::new();
+    let mut stack = vec![e];
+    let mut found = Vec::new();
+    while let Some(x) = stack.pop() {
+        if seen.insert(x) {
+            found.push(x);
+            stack.extend(g.children(x));
+        }
+    }
+    found
+}
+
+fn dag_size(g: &Graph, e: ExprId) -> usize {
+    below(g, e).len()
+}
+
+/// Removes statements whose targets are locals that nothing reads and that cannot fault. Returns the bytes saved.
+pub fn drop_unread(g: &mut Graph, facts: &mut Facts) -> i64 {
+    let mut saved = 0;
+    loop {
+        let mut read: BTreeSet<TensorId> = g.outputs.iter().map(|o| o.tensor).collect();
+        for s in &g.stmts {
+            let targets = s.targets();
+            read.extend(facts.stmt_reads(g, s).into_iter().filter(|t| !targets.contains(t)));
+        }
+        let dead = |s: &Stmt, facts: &mut Facts| {
+            s.targets().iter().all(|t| !read.contains(t))
+                && facts::roots(s).into_iter().all(|e| !facts.has_checked(g, e))
+                && !matches!(s, Stmt::Update(u) if !u.proven)
+        };
+        let flags: Vec<bool> = g.stmts.iter().map(|s| dead(s, facts)).collect();
+        if !flags.contains(&true) {
+            return saved;
+        }
+        let gone = g.stmts.iter().zip(&flags).filter(|(_, f)| **f).flat_map(|(s, _)| s.targets());
+        saved += gone.map(|t| 2 * g.tensor(t).dtype.bytes(&g.tensor(t).dims)).sum::<i64>();
+        let mut flags = flags.into_iter();
+        g.stmts.retain(|_| !flags.next().expect("one flag a statement"));
+    }
+}

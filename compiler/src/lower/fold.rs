@@ -38,7 +38,7 @@ impl<'a> Emit<'a> {
     }
 
     /// The register type of a fold's value while it runs.
-    fn fold_ty(&self, f: &Fold, ty: dtype::Ty) -> Ty {
+    pub(super) fn fold_ty(&self, f: &Fold, ty: dtype::Ty) -> Ty {
         let of = self.graph.ty(f.body);
         match f.combine {
             Combine::Builtin(Monoid::ArgMax | Monoid::ArgMin) => match of {
@@ -164,7 +164,7 @@ impl<'a> Emit<'a> {
         self.merge(acc, &part);
     }
 
-    fn partial(&mut self, acc: &Acc) -> Acc {
+    pub(super) fn partial(&mut self, acc: &Acc) -> Acc {
         let unit = match (acc.combine, acc.ty) {
             (Combine::Builtin(m), Ty::F64) => Expr::Lit(m.unit(dtype::Ty::F64)),
             (Combine::Builtin(m), _) => Expr::Lit(m.unit(dtype::Ty::F32)),
@@ -173,14 +173,14 @@ impl<'a> Emit<'a> {
         Acc { var: self.let_var("part", acc.ty, unit), ..acc.clone() }
     }
 
-    fn merge(&mut self, acc: &Acc, part: &Acc) {
+    pub(super) fn merge(&mut self, acc: &Acc, part: &Acc) {
         let n = Num { expr: Expr::Var(part.var), ty: part.ty };
         let v = self.combined(acc.combine, Num { expr: Expr::Var(acc.var), ty: acc.ty }, n);
         self.push(Stmt::Set(acc.var, v.expr));
     }
 
     /// Float sums and products, whose error grows with the chain.
-    fn chained(&self, acc: &Acc) -> bool {
+    pub(super) fn chained(&self, acc: &Acc) -> bool {
         matches!(acc.combine, Combine::Builtin(Monoid::Sum | Monoid::Prod))
             && matches!(acc.ty, Ty::F32 | Ty::F64)
     }
@@ -347,7 +347,13 @@ impl<'a> Emit<'a> {
     }
 
     /// Emits the largest parts of `id` that are free of `bound`; with reads only where the loop surely runs.
-    fn hoist(&mut self, id: ExprId, bound: &BTreeSet<AxisId>, sure: bool, seen: &mut BTreeSet<ExprId>) {
+    pub(super) fn hoist(
+        &mut self,
+        id: ExprId,
+        bound: &BTreeSet<AxisId>,
+        sure: bool,
+        seen: &mut BTreeSet<ExprId>,
+    ) {
         let leaf =
             matches!(self.graph.expr(id), Node::Lit(_) | Node::Axis(_) | Node::Scalar(_) | Node::Param(_));
         if leaf || self.is_known(id) || !seen.insert(id) {

@@ -14,6 +14,11 @@ mod home;
 pub mod index;
 pub mod map;
 pub mod read;
+mod row;
+mod row_layout;
+mod row_pass;
+mod row_reduce;
+mod row_split;
 pub mod scalar;
 pub mod schedule;
 
@@ -120,6 +125,7 @@ impl<'a> Lowering<'a> {
     fn lower_kernel(&mut self, k: &'a PlanKernel) -> Result<(), Refusal> {
         match k.form {
             Form::Map => map::lower(self, k),
+            Form::Row => row::lower(self, k),
             _ => Err(Refusal::new(
                 Span::default(),
                 format!("kernel {}: the form {} is not there yet", k.name, k.form.name()),

@@ -32,6 +32,7 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
         let wishes = inline::Wishes::of(&graph);
         saved += inline::inline(&mut graph, &wishes, &takes, &mut notes);
         saved -= hoist::hoist(&mut graph, &wishes, &takes, &mut notes);
+        graph = super::compact::compact(graph);
         let kernels = group::group(&graph, options.force, &takes, &mut notes);
         return Plan { graph, kernels, bytes_saved: saved.max(0), notes };
     }

@@ -1,6 +1,7 @@
 //! The stages between the levels, and what several of them share.
 
 pub mod bounds;
+pub mod compact;
 pub mod cost;
 pub mod facts;
 pub mod forms;

@@ -22,6 +22,8 @@ pub struct Member {
     pub inner: Vec<AxisId>,
     /// Its row-level folds, every one after those it uses.
     pub folds: Vec<RowFold>,
+    /// Passes over the row after which its value is known (at each point, if it has inner axes).
+    pub ready: usize,
 }
 
 /// A fold that a block computes once a row.
@@ -146,6 +148,9 @@ impl<'a> Group<'a> {
     }
 
     fn member(&mut self, stmt: usize, d: &'a Define, rows: Vec<AxisId>) -> Result<Member, String> {
+        if self.g.tensor(d.target).dtype.bits() < 8 {
+            return Err("two of its results share a byte".into());
+        }
         self.check_reads(d, &rows)?;
         let own: BTreeSet<AxisId> = rows.iter().copied().collect();
         for f in outer_folds(self.g, d.value) {
@@ -158,9 +163,10 @@ impl<'a> Group<'a> {
         let level = folds.iter().map(|f| f.level + 1).max().unwrap_or(0);
         let read_level =
             reads_in(self.g, d.value).iter().filter_map(|r| self.levels.get(&r.tensor)).max().copied();
-        self.levels.insert(d.target, level.max(read_level.unwrap_or(0)));
+        let ready = level.max(read_level.unwrap_or(0));
+        self.levels.insert(d.target, ready);
         self.anchors.push((d, rows.clone()));
-        Ok(Member { stmt, rows, inner, folds })
+        Ok(Member { stmt, rows, inner, folds, ready })
     }
 
     /// Targets of the kernel may be read at the row only, and only if they hold one value a row.

@@ -1,0 +1,228 @@
+//! Form `row`: a group of threads computes the reductions of a row together, then what is mapped over the row.
+//!
+//! The kernel runs in passes over the row, one for each level of reductions and one for the maps. What several
+//! passes read is held in registers where it fits (read once); otherwise each pass reads it again. Threads lie
+//! along the row where the row is contiguous (a warp or more a row, 16-byte loads), and along neighbouring rows
+//! where those are (column reductions). Partial results are combined in a fixed order, so runs repeat bit for bit.
+
+use super::row_layout::Layout;
+use super::row_pass::{Item, Kind, Pass};
+use super::row_reduce::Lanes;
+use super::scalar::{Emit, Num, arith, cmp, int_of};
+use super::{Lowering, Refusal, map, row_layout, row_pass, row_split};
+use crate::ir::graph::{AxisId, Combine, Define, Expr as Node, Graph, Role, Stmt, TensorId};
+use crate::ir::plan::PlanKernel;
+use crate::ir::simt::{CmpOp, Expr, IntOp, Special, Ty};
+use crate::pass::facts::Facts;
+use crate::pass::rows::{self, Member, Rows};
+use std::collections::BTreeSet;
+
+pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
+    let graph = cx.graph;
+    let mut facts = Facts::default();
+    let rows = rows::analyse(graph, &mut facts, &k.stmts).map_err(|why| {
+        let span = define(graph, k.stmts[0]).map_or_else(Default::default, |d| d.span);
+        Refusal::new(span, format!("{} cannot be reduced row by row: {why}", k.name))
+    })?;
+    if rows.count() == 0.0 {
+        return Ok(());
+    }
+    let passes = passes(graph, &rows);
+    if row_split::wanted(graph, &rows, &passes) {
+        return row_split::lower(cx, k, &rows, &passes);
+    }
+    whole_rows(cx, k, &rows, &passes)
+}
+
+/// Every row in one block (or part of one).
+fn whole_rows<'a>(
+    cx: &mut Lowering<'a>,
+    k: &'a PlanKernel,
+    rows: &Rows,
+    passes: &[Pass<'a>],
+) -> Result<(), Refusal> {
+    let layout = row_layout::choose(cx, k, rows, passes)?;
+    let stored = stored_targets(cx.graph, &k.stmts);
+    let e = cx.emit(&k.name);
+    let mut row = Row::start(e, rows, layout);
+    row_pass::load_resident(&mut row, passes);
+    row.finish_members(0, &stored);
+    for pass in passes {
+        row_pass::run(&mut row, pass);
+        row.finish_members(pass.level + 1, &stored);
+    }
+    cx.launch(row.e);
+    Ok(())
+}
+
+/// The definition that is statement `s` of a row kernel.
+pub(super) fn define(graph: &Graph, s: usize) -> Option<&Define> {
+    match &graph.stmts[s] {
+        Stmt::Define(d) => Some(d),
+        _ => None,
+    }
+}
+
+/// The targets of a kernel that something outside it needs.
+pub(super) fn stored_targets(graph: &Graph, stmts: &[usize]) -> BTreeSet<TensorId> {
+    let mut facts = Facts::default();
+    let mut needed: BTreeSet<TensorId> = graph.outputs.iter().map(|o| o.tensor).collect();
+    for (i, s) in graph.stmts.iter().enumerate() {
+        if !stmts.contains(&i) {
+            needed.extend(facts.stmt_reads(graph, s));
+        }
+    }
+    let targets = stmts.iter().flat_map(|&s| graph.stmts[s].targets());
+    targets.filter(|&t| needed.contains(&t) || graph.tensor(t).role != Role::Local).collect()
+}
+
+/// The passes over the row, in order: reductions by level, then maps.
+fn passes<'a>(graph: &'a Graph, rows: &Rows) -> Vec<Pass<'a>> {
+    let mut out: Vec<Pass<'a>> = Vec::new();
+    for level in 0..rows.levels() {
+        for (m, member) in rows.members.iter().enumerate() {
+            for f in member.folds.iter().filter(|f| f.level == level) {
+                let Node::Fold(fold) = graph.expr(f.expr) else { continue };
+                let kind = Kind::Fold { expr: f.expr, fold, guard: f.guard.clone() };
+                let item = Item { rows: rows.members[m].rows.clone(), axes: fold.axes.clone(), kind };
+                let ordered = matches!(fold.combine, Combine::Fn(_));
+                add(graph, &mut out, item, level, ordered);
+            }
+        }
+    }
+    let last = rows.levels();
+    for member in rows.members.iter().filter(|m| !m.inner.is_empty()) {
+        let Some(define) = define(graph, member.stmt) else { continue };
+        let item = Item { rows: member.rows.clone(), axes: member.inner.clone(), kind: Kind::Map { define } };
+        add(graph, &mut out, item, last, false);
+    }
+    out
+}
+
+/// Joins a pass of this level over the same points, or makes one.
+fn add<'a>(graph: &Graph, passes: &mut Vec<Pass<'a>>, item: Item<'a>, level: usize, ordered: bool) {
+    let dims: Option<Vec<i64>> = item.axes.iter().map(|&a| graph.extent(a)).collect();
+    let same =
+        |p: &&mut Pass<'a>| p.level == level && p.dims == dims && dims.is_some() && p.ordered == ordered;
+    match passes.iter_mut().find(same) {
+        Some(p) => p.items.push(item),
+        None => passes.push(Pass { level, dims, ordered, items: vec![item] }),
+    }
+}
+
+/// A row kernel under construction.
+pub(super) struct Row<'a, 'r> {
+    pub e: Emit<'a>,
+    pub graph: &'a Graph,
+    pub rows: &'r Rows,
+    pub layout: Layout,
+    pub lanes: Lanes,
+    /// What holds of threads whose row exists; `None` if all do.
+    pub valid: Option<Expr>,
+    /// Arrays that hold what several passes read.
+    pub resident: Vec<row_pass::Resident>,
+    done: Vec<bool>,
+}
+
+impl<'a, 'r> Row<'a, 'r> {
+    /// Sets the grid, and binds the row axes of every member to the thread's row.
+    pub fn start(mut e: Emit<'a>, rows: &'r Rows, layout: Layout) -> Row<'a, 'r> {
+        let graph = e.graph;
+        let threads = layout.lanes * layout.per_block;
+        e.kernel.block = [threads as u32, 1, 1];
+        e.kernel.grid = [((layout.rows + layout.per_block - 1) / layout.per_block) as u32, 1, 1];
+        let first = define(graph, rows.members[0].stmt).expect("row kernels hold definitions");
+        e.line(first.span);
+        let lanes = Lanes::new(&mut e, &layout);
+        let (number, valid) = row_number(&mut e, &layout, &lanes);
+        let dims: Vec<i64> = rows.ranges.iter().map(|(lo, hi)| hi - lo).collect();
+        let at = map::decode(&mut e, number, &dims);
+        for m in &rows.members {
+            bind_rows(&mut e, m, &at);
+        }
+        let done = vec![false; rows.members.len()];
+        Row { e, graph, rows, layout, lanes, valid, resident: Vec::new(), done }
+    }
+
+    /// Values of one a row that are known after `passes` passes: computed by every thread, stored by one.
+    pub fn finish_members(&mut self, passes: usize, stored: &BTreeSet<TensorId>) {
+        for (i, m) in self.rows.members.iter().enumerate() {
+            if self.done[i] || !m.inner.is_empty() || m.ready > passes || self.folds_open(m) {
+                continue;
+            }
+            self.done[i] = true;
+            let Some(d) = define(self.graph, m.stmt) else { continue };
+            self.one_a_row(d, stored.contains(&d.target));
+        }
+    }
+
+    fn folds_open(&self, m: &Member) -> bool {
+        m.folds.iter().any(|f| !self.e.is_known(f.expr))
+    }
+
+    fn one_a_row(&mut self, d: &Define, store: bool) {
+        self.e.line(d.span);
+        let value = self.e.value(d.value);
+        let ty = Ty::of(self.graph.ty(d.value));
+        let dtype = self.graph.tensor(d.target).dtype;
+        let rounded = self.e.rounded(dtype, Num { expr: value, ty });
+        let n = Num { expr: self.e.named("row", ty, rounded.expr), ty };
+        self.e.forward(d.target, &d.axes, n.clone());
+        if store {
+            let first = cmp(CmpOp::Eq, self.lanes.lane.expr.clone(), int_of(Ty::I32, 0).expr);
+            let writes = self.and_valid(first);
+            let index = map::own_index(&self.e, d.target, &d.axes);
+            self.e.if_then(writes, |e| e.store(d.target, &index, n.expr));
+        }
+    }
+
+    pub fn and_valid(&self, cond: Expr) -> Expr {
+        match &self.valid {
+            Some(v) => Expr::And(Box::new(cond), Box::new(v.clone())),
+            None => cond,
+        }
+    }
+}
+
+/// The thread's row (the last one, for threads beyond the rows), and what tells that it exists.
+fn row_number(e: &mut Emit<'_>, layout: &Layout, lanes: &Lanes) -> (Num, Option<Expr>) {
+    let wide = layout.rows + layout.per_block > i32::MAX as i64;
+    let ty = if wide { Ty::I64 } else { Ty::I32 };
+    let block = Expr::Special(Special::BlockX);
+    let block = if wide { Expr::Cast(Ty::I64, Box::new(block)) } else { block };
+    let base = arith(IntOp::Mul, Num { expr: block, ty }, int_of(ty, layout.per_block));
+    let number = arith(IntOp::Add, base, Num { expr: super::read::to(lanes.row.clone(), ty), ty });
+    let number = e.named("row_at", ty, number.expr);
+    if layout.rows % layout.per_block == 0 {
+        return (Num { expr: number, ty }, None);
+    }
+    let valid = cmp(CmpOp::Lt, number.clone(), int_of(ty, layout.rows).expr);
+    let valid = e.named("in_rows", Ty::Bool, valid);
+    let last = arith(IntOp::Min, Num { expr: number, ty }, int_of(ty, layout.rows - 1));
+    let expr = e.named("row_of", ty, last.expr);
+    (Num { expr, ty }, Some(valid))
+}
+
+fn bind_rows(e: &mut Emit<'_>, m: &Member, at: &[Num]) {
+    let fresh: Vec<(AxisId, Num)> =
+        m.rows.iter().copied().zip(at.iter().cloned()).filter(|(a, _)| e.axis_value(*a).is_none()).collect();
+    for (a, n) in fresh {
+        map::bind_axes(e, &[a], &[n]);
+    }
+}
+
+/// Number of points of a pass's box, if it has one.
+pub(super) fn points(dims: &Option<Vec<i64>>) -> Option<i64> {
+    dims.as_ref()?.iter().try_fold(1i64, |n, &d| n.checked_mul(d))
+}
+
+/// Evaluates what does not change along the row before the loop over it.
+pub(super) fn before_loop(e: &mut Emit<'_>, item: &Item<'_>) {
+    let bound: BTreeSet<AxisId> = item.axes.iter().copied().collect();
+    let sure = item.axes.iter().all(|&a| e.graph.extent(a).is_some_and(|n| n > 0));
+    let (first, sure) = match &item.kind {
+        Kind::Fold { fold, guard, .. } => (fold.cond.unwrap_or(fold.body), sure && guard.is_empty()),
+        Kind::Map { define } => (define.value, sure),
+    };
+    e.hoist(first, &bound, sure, &mut BTreeSet::new());
+}

@@ -1,0 +1,243 @@
+//! Row kernels: how the threads of a block lie over rows, and how wide they load.
+
+use super::home::Home;
+use super::row_pass::{Item, Kind, Pass};
+use super::{Lowering, Refusal};
+use crate::ir::graph::{Access, AxisId, Expr as Node, ExprId, Graph, Read, TensorId};
+use crate::ir::plan::PlanKernel;
+use crate::pass::inline::below;
+use crate::pass::rows::Rows;
+
+/// Threads over rows.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Rows there are.
+    pub rows: i64,
+    /// Rows of a block.
+    pub per_block: i64,
+    /// Threads of a row: a power of two; neighbouring threads where `columns` is false.
+    pub lanes: i64,
+    /// Neighbouring threads have neighbouring rows.
+    pub columns: bool,
+    /// Neighbouring elements that a thread takes at a time.
+    pub vector: i64,
+}
+
+/// Registers of a thread that may hold what several passes read.
+pub const RESIDENT: i64 = 64;
+const MOST_THREADS: i64 = 1024;
+/// Multiprocessors of a usual device, for judging whether there are few rows.
+const SMS: i64 = 132;
+
+pub fn choose(
+    cx: &Lowering<'_>,
+    k: &PlanKernel,
+    rows: &Rows,
+    passes: &[Pass<'_>],
+) -> Result<Layout, Refusal> {
+    let count = rows.count() as i64;
+    let longest =
+        passes.iter().map(|p| super::row::points(&p.dims).unwrap_or(1024)).max().unwrap_or(1).max(1);
+    let columns = is_column(cx, passes);
+    let vector = if columns { 1 } else { vector(cx, passes) };
+    let mut layout = if columns { by_column(count, longest) } else { by_row(count, longest, vector) };
+    settings(cx, k, rows, &mut layout)?;
+    let blocks = (count + layout.per_block - 1) / layout.per_block;
+    if blocks > super::MAX_GRID_X {
+        return Err(Refusal::new(
+            Default::default(),
+            format!("{}: more rows than a grid has blocks", k.name),
+        ));
+    }
+    Ok(layout)
+}
+
+fn by_row(rows: i64, points: i64, vector: i64) -> Layout {
+    /// Elements that a thread takes, where there are rows enough.
+    const EACH: i64 = 16;
+    const BLOCK: i64 = 128;
+    let each = if rows < 2 * SMS { vector } else { EACH.max(vector) };
+    let lanes = power((points + each - 1) / each).clamp(1, MOST_THREADS);
+    let lanes = if rows < 2 * SMS { lanes } else { lanes.min(512) };
+    let per_block = (BLOCK / lanes).max(1).min(power(rows)).max(32 / lanes.min(32));
+    Layout { rows, per_block, lanes, columns: false, vector }
+}
+
+fn by_column(rows: i64, points: i64) -> Layout {
+    const NEIGHBOURS: i64 = 32;
+    let wanted = power((SMS * 1024 + rows - 1) / rows.max(1));
+    let lanes = wanted.clamp(1, 32).min(power((points + 3) / 4));
+    let per_block = if lanes >= 8 { NEIGHBOURS } else { 256 / lanes.max(1) };
+    Layout { rows, per_block, lanes, columns: true, vector: 1 }
+}
+
+/// The least power of two that is no less.
+fn power(n: i64) -> i64 {
+    (n.max(1) as u64).next_power_of_two() as i64
+}
+
+/// What the schedule says: `threads` or `warps` of a block, `block m` rows of a block.
+fn settings(cx: &Lowering<'_>, k: &PlanKernel, rows: &Rows, layout: &mut Layout) -> Result<(), Refusal> {
+    let threads =
+        cx.schedule.int(&k.name, "threads", "").or(cx.schedule.int(&k.name, "warps", "").map(|w| w * 32));
+    let first = &rows.members[rows.members.len() - 1];
+    let span = super::row::define(cx.graph, first.stmt).map_or_else(Default::default, |d| d.span);
+    let blocks: Vec<i64> = first
+        .rows
+        .iter()
+        .filter_map(|&a| cx.schedule.int(&k.name, "block", &cx.graph.axis(a).name))
+        .collect();
+    if threads.is_none() && blocks.is_empty() {
+        return Ok(());
+    }
+    let per_block: i64 = if blocks.is_empty() { layout.per_block } else { blocks.iter().product() };
+    let threads = threads.unwrap_or((layout.lanes * per_block).clamp(32, MOST_THREADS));
+    let lanes = threads / per_block.max(1);
+    let fits = per_block > 0 && threads % 32 == 0 && threads <= MOST_THREADS && lanes * per_block == threads;
+    if !fits || lanes == 0 || lanes.count_ones() != 1 || (lanes > 32 && layout.columns) {
+        let text = format!("{threads} threads cannot share {per_block} rows evenly: take powers of two");
+        return Err(Refusal::new(span, text).setting("block"));
+    }
+    layout.per_block = per_block;
+    layout.lanes = lanes;
+    Ok(())
+}
+
+/// Do most reads have neighbouring elements in neighbouring rows?
+fn is_column(cx: &Lowering<'_>, passes: &[Pass<'_>]) -> bool {
+    let mut along = 0i64;
+    let mut across = 0i64;
+    for item in passes.iter().flat_map(|p| &p.items) {
+        for (_, r) in reads(cx.graph, item) {
+            let home = cx.home(r.tensor);
+            let t = cx.graph.tensor(r.tensor);
+            let Some(d) = (0..t.dims.len()).rev().find(|&d| home.strides[d] == 1 && t.dims[d] > 1) else {
+                continue;
+            };
+            let free = cx.facts.free(r.index[d]);
+            if item.axes.iter().any(|a| free.contains(a)) {
+                along += 1;
+            } else if item.rows.iter().any(|a| free.contains(a)) && reads_row(cx, item, &r) {
+                across += 1;
+            }
+        }
+    }
+    across > along
+}
+
+/// Does the read depend on where in the row it is made?
+fn reads_row(cx: &Lowering<'_>, item: &Item<'_>, r: &Read) -> bool {
+    r.index.iter().any(|&i| item.axes.iter().any(|a| cx.facts.free(i).contains(a)))
+}
+
+/// The reads of an item, by expression.
+pub fn reads(graph: &Graph, item: &Item<'_>) -> Vec<(ExprId, Read)> {
+    let roots: Vec<ExprId> = match &item.kind {
+        Kind::Fold { fold, .. } => fold.cond.into_iter().chain([fold.body]).collect(),
+        Kind::Map { define } => vec![define.value],
+    };
+    let mut all: Vec<ExprId> = roots.into_iter().flat_map(|r| below(graph, r)).collect();
+    all.sort();
+    all.dedup();
+    all.into_iter()
+        .filter_map(|e| match graph.expr(e) {
+            Node::Read(r) => Some((e, r.clone())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The widest vector that some reads can be made with.
+fn vector(cx: &Lowering<'_>, passes: &[Pass<'_>]) -> i64 {
+    let mut widest = 1;
+    for pass in passes.iter().filter(|p| !p.ordered && p.dims.is_some()) {
+        for item in &pass.items {
+            for (_, r) in reads(cx.graph, item) {
+                let bytes = (cx.graph.tensor(r.tensor).dtype.bits() as i64 / 8).max(1);
+                let want = (16 / bytes).min(8);
+                let found = [8, 4, 2].into_iter().find(|&v| {
+                    v <= want && vector_read(cx.graph, cx.home(r.tensor), &r, &item.axes, v).is_some()
+                });
+                widest = found.unwrap_or(1).max(widest);
+            }
+        }
+    }
+    let even = |v: i64| {
+        let boxes = passes.iter().filter(|p| !p.ordered).filter_map(|p| p.dims.as_ref());
+        boxes.filter_map(|d| d.last()).all(|n| n % v == 0)
+    };
+    while widest > 1 && !even(widest) {
+        widest /= 2;
+    }
+    widest
+}
+
+/// Elements that one load instruction takes, if `v` neighbours along the last axis can be loaded together.
+pub fn vector_read(graph: &Graph, home: &Home, r: &Read, axes: &[AxisId], v: i64) -> Option<i64> {
+    let t = graph.tensor(r.tensor);
+    if r.access != Access::Proven || t.range.is_some() {
+        return None;
+    }
+    let shapes: Vec<Along> = r.index.iter().map(|&i| along(graph, i, axes)).collect();
+    vector_at(graph, home, r.tensor, &shapes, axes, v)
+}
+
+/// The same for a definition's own elements.
+pub fn vector_write(
+    graph: &Graph,
+    home: &Home,
+    target: TensorId,
+    own: &[AxisId],
+    axes: &[AxisId],
+    v: i64,
+) -> Option<i64> {
+    let last = axes.last()?;
+    let shapes: Vec<Along> = own.iter().map(|a| if a == last { Along::Plain } else { Along::Free }).collect();
+    vector_at(graph, home, target, &shapes, axes, v)
+}
+
+/// How an index changes along the last axis of a box.
+#[derive(Clone, Copy, PartialEq)]
+enum Along {
+    Free,
+    Plain,
+    Other,
+}
+
+fn along(graph: &Graph, index: ExprId, axes: &[AxisId]) -> Along {
+    let Some(&last) = axes.last() else { return Along::Other };
+    match graph.expr(index) {
+        Node::Axis(a) if *a == last => Along::Plain,
+        _ if below(graph, index).iter().all(|&x| !matches!(graph.expr(x), Node::Axis(a) if *a == last)) => {
+            Along::Free
+        }
+        _ => Along::Other,
+    }
+}
+
+fn vector_at(
+    graph: &Graph,
+    home: &Home,
+    tensor: TensorId,
+    shapes: &[Along],
+    axes: &[AxisId],
+    v: i64,
+) -> Option<i64> {
+    let t = graph.tensor(tensor);
+    let bits = t.dtype.bits() as i64;
+    let chunk = v.min(128 / bits);
+    let bytes = chunk * bits / 8;
+    if bits < 8 || v == 1 || ![4, 8, 16].contains(&bytes) || home.align as i64 % bytes != 0 {
+        return None;
+    }
+    let (lo, hi) = graph.axis_range(*axes.last()?)?;
+    let mut plain = 0;
+    for (d, s) in shapes.iter().enumerate() {
+        match s {
+            Along::Plain if home.strides[d] == 1 && (lo - t.lo[d]) % chunk == 0 => plain += 1,
+            Along::Free if t.dims[d] <= 1 || home.strides[d] % chunk == 0 => {}
+            _ => return None,
+        }
+    }
+    ((hi - lo) % v == 0 && plain == 1).then_some(chunk)
+}

@@ -1,0 +1,718 @@
+//! Row kernels: one pass over the row.
+//!
+//! A thread takes `vector` neighbouring points at a time, `lanes` threads side by side, round after round. What
+//! several passes read is kept in arrays (`Resident`) if all rounds of it fit in registers; then the rounds are
+//! unrolled. Functions of the user take a contiguous piece of the row in each thread, so that their order is kept.
+
+use super::fold::Acc;
+use super::map;
+use super::row::{Row, before_loop, points};
+use super::row_layout::{self, RESIDENT, vector_read, vector_write};
+use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, lit32, mul};
+use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Fold, Read};
+use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, Special, Stmt, Ty, Unroll, VarId};
+use crate::pass::shape;
+use std::collections::BTreeMap;
+
+/// What one pass computes over the same points.
+#[derive(Clone)]
+pub struct Pass<'a> {
+    pub level: usize,
+    /// Extents of the box of points; `None` if a range depends on data or the row.
+    pub dims: Option<Vec<i64>>,
+    /// Functions of the user: each thread takes a contiguous piece.
+    pub ordered: bool,
+    pub items: Vec<Item<'a>>,
+}
+
+#[derive(Clone)]
+pub struct Item<'a> {
+    /// The statement's axes that are rows.
+    pub rows: Vec<AxisId>,
+    /// Axes of the pass, as this item names them.
+    pub axes: Vec<AxisId>,
+    pub kind: Kind<'a>,
+}
+
+#[derive(Clone)]
+pub enum Kind<'a> {
+    Fold { expr: ExprId, fold: &'a Fold, guard: Vec<(ExprId, bool)> },
+    Map { define: &'a Define },
+}
+
+/// An array of a thread with what a read gives at each of its points.
+#[derive(Clone)]
+pub struct Resident {
+    dims: Vec<i64>,
+    key: String,
+    array: ArrayId,
+}
+
+/// Rounds over a box of points.
+#[derive(Clone)]
+struct Rounds {
+    dims: Vec<i64>,
+    points: i64,
+    vector: i64,
+    lanes: i64,
+    count: i64,
+    ty: Ty,
+}
+
+impl Rounds {
+    fn new(row: &Row<'_, '_>, dims: &[i64]) -> Rounds {
+        let points: i64 = dims.iter().product();
+        let (vector, lanes) = (row.layout.vector, row.layout.lanes);
+        let count = (points + lanes * vector - 1) / (lanes * vector);
+        let ty = if points + lanes * vector > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+        Rounds { dims: dims.to_vec(), points, vector, lanes, count, ty }
+    }
+
+    fn is_even(&self) -> bool {
+        self.count * self.lanes * self.vector == self.points
+    }
+
+    /// Elements of a thread.
+    fn each(&self) -> i64 {
+        self.count * self.vector
+    }
+}
+
+/// Reads that several passes over one box make, with the pass and item where each comes first.
+fn shared_reads<'a>(
+    row: &Row<'a, '_>,
+    passes: &[Pass<'a>],
+    dims: &[i64],
+) -> Vec<(String, Item<'a>, ExprId, Read)> {
+    let mut seen: BTreeMap<String, (usize, usize, Item<'a>, ExprId, Read)> = BTreeMap::new();
+    let mut order = Vec::new();
+    for (p, pass) in passes.iter().enumerate().filter(|(_, p)| p.dims.as_deref() == Some(dims) && !p.ordered)
+    {
+        for item in &pass.items {
+            for (e, r) in row_layout::reads(row.graph, item) {
+                if !keeps(row, item, e, &r) {
+                    continue;
+                }
+                let key = key(row, item, e);
+                match seen.get_mut(&key) {
+                    Some(s) if s.1 != p => (s.0, s.1) = (s.0 + 1, p),
+                    Some(_) => {}
+                    None => {
+                        order.push(key.clone());
+                        seen.insert(key, (1, p, item.clone(), e, r));
+                    }
+                }
+            }
+        }
+    }
+    order
+        .into_iter()
+        .filter_map(|k| {
+            let (passes, _, item, e, r) = seen.remove(&k)?;
+            (passes > 1).then_some((k, item, e, r))
+        })
+        .collect()
+}
+
+/// May a read be made once, before all passes? It is proven, depends on the place in the row, and on no other axis
+/// or value of the row.
+fn keeps(row: &Row<'_, '_>, item: &Item<'_>, e: ExprId, r: &Read) -> bool {
+    let free = row.e.facts.free(e);
+    let of_row = free.iter().all(|a| item.axes.contains(a) || item.rows.contains(a));
+    let plain = r.index.iter().all(|&i| !reads_anything(row, i));
+    let own = row.rows.members.iter().any(|m| row.graph.stmts[m.stmt].targets().contains(&r.tensor));
+    r.access == Access::Proven
+        && of_row
+        && plain
+        && !own
+        && crate::pass::bounds::read_is_safe(row.graph, r)
+        && item.axes.iter().any(|a| free.contains(a))
+}
+
+fn reads_anything(row: &Row<'_, '_>, e: ExprId) -> bool {
+    crate::pass::inline::below(row.graph, e)
+        .iter()
+        .any(|&x| matches!(row.graph.expr(x), Node::Read(_) | Node::Fold(_)))
+}
+
+fn key(row: &Row<'_, '_>, item: &Item<'_>, e: ExprId) -> String {
+    let axes: Vec<AxisId> = item.rows.iter().chain(&item.axes).copied().collect();
+    shape::key(row.graph, e, &axes)
+}
+
+/// Loads what several passes read, where it fits.
+pub fn load_resident<'a>(row: &mut Row<'a, '_>, passes: &[Pass<'a>]) {
+    let mut boxes: Vec<Vec<i64>> = passes.iter().filter_map(|p| p.dims.clone()).collect();
+    boxes.sort();
+    boxes.dedup();
+    for dims in boxes {
+        let rounds = Rounds::new(row, &dims);
+        let reads = shared_reads(row, passes, &dims);
+        let registers: i64 = reads.len() as i64 * rounds.each();
+        if rounds.points == 0 || registers > RESIDENT {
+            continue;
+        }
+        for (key, item, e, r) in reads {
+            let array = load_one(row, &rounds, &item, e, &r);
+            row.resident.push(Resident { dims: dims.clone(), key, array });
+        }
+    }
+}
+
+/// All rounds of one read into an array.
+fn load_one<'a>(row: &mut Row<'a, '_>, rounds: &Rounds, item: &Item<'a>, e: ExprId, r: &Read) -> ArrayId {
+    let ty = Ty::of(row.graph.ty(e));
+    let name = row.graph.tensor(r.tensor).name.clone();
+    let array = row.e.kernel.array(format!("row_{name}"), ty, rounds.each() as u32);
+    let chunk = vector_read(row.graph, &row.e.home(r.tensor), r, &item.axes, rounds.vector);
+    let lane = row.lanes.lane.clone();
+    for j in 0..rounds.count {
+        let base = base_at(rounds, &lane, int_of(rounds.ty, j));
+        let base = Num { expr: row.e.named("at", base.ty, base.expr), ty: base.ty };
+        let load = |e: &mut Emit<'a>| match chunk {
+            Some(chunk) => load_vector(e, rounds, item, r, &base, array, j * rounds.vector, chunk),
+            None => load_each(e, rounds, item, r, &base, array, j * rounds.vector),
+        };
+        if rounds.is_even() {
+            row.e.scope(load);
+        } else {
+            let inside = cmp(CmpOp::Lt, base.expr.clone(), int_of(rounds.ty, rounds.points).expr);
+            row.e.if_then(inside, load);
+        }
+    }
+    array
+}
+
+#[allow(clippy::too_many_arguments)]
+fn load_vector<'a>(
+    e: &mut Emit<'a>,
+    rounds: &Rounds,
+    item: &Item<'a>,
+    r: &Read,
+    base: &Num,
+    array: ArrayId,
+    at: i64,
+    chunk: i64,
+) {
+    bind_point(e, rounds, item, base);
+    let index: Vec<_> = r.index.iter().map(|&i| e.index(i)).collect();
+    let offset = e.offset(r.tensor, &index);
+    let ty = if e.home(r.tensor).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+    let offset = e.named("from", ty, offset);
+    let mem = Mem::Global(e.tensor_param(r.tensor, false));
+    for c in 0..rounds.vector / chunk {
+        let index = arith(IntOp::Add, Num { expr: offset.clone(), ty }, int_of(ty, c * chunk)).expr;
+        e.push(Stmt::LoadVec { array, at: (at + c * chunk) as u32, mem, index, count: chunk as u32 });
+    }
+}
+
+fn load_each<'a>(
+    e: &mut Emit<'a>,
+    rounds: &Rounds,
+    item: &Item<'a>,
+    r: &Read,
+    base: &Num,
+    array: ArrayId,
+    at: i64,
+) {
+    for v in 0..rounds.vector {
+        let pos = arith(IntOp::Add, base.clone(), int_of(base.ty, v));
+        let pos = Num { expr: e.named("at", pos.ty, pos.expr), ty: pos.ty };
+        e.scope(|e| {
+            bind_point(e, rounds, item, &pos);
+            let index: Vec<_> = r.index.iter().map(|&i| e.index(i)).collect();
+            let n = e.load(r.tensor, &index, Default::default());
+            let ty = e.kernel.arrays[array.0 as usize].ty;
+            let value = super::read::to(n, ty);
+            e.push(Stmt::SetElem(array, lit32((at + v) as i32), value));
+        });
+    }
+}
+
+/// The first point of a thread's turn in a round.
+fn base_at(rounds: &Rounds, lane: &Num, round: Num) -> Num {
+    let lane = Num { expr: super::read::to(lane.clone(), rounds.ty), ty: rounds.ty };
+    let turn = arith(IntOp::Add, arith(IntOp::Mul, round, int_of(rounds.ty, rounds.lanes)), lane);
+    arith(IntOp::Mul, turn, int_of(rounds.ty, rounds.vector))
+}
+
+fn bind_point(e: &mut Emit<'_>, rounds: &Rounds, item: &Item<'_>, pos: &Num) {
+    let at = map::decode(e, pos.clone(), &rounds.dims);
+    map::bind_axes(e, &item.axes, &at);
+}
+
+/// Runs a pass; the folds' values are bound afterwards.
+pub fn run<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>) {
+    for item in &pass.items {
+        line(row, item);
+        let guard = guard_of(&mut row.e, item);
+        if guard.is_none() {
+            before_loop(&mut row.e, item);
+        }
+    }
+    let accs = accumulators(row, pass);
+    match &pass.dims {
+        _ if points(&pass.dims) == Some(0) => {}
+        Some(dims) if !pass.ordered => rounds_of(row, pass, &Rounds::new(row, dims), &accs),
+        Some(dims) => pieces(row, pass, dims, &accs),
+        None => open_ranges(row, pass, &accs),
+    }
+    let found: Vec<Acc> = accs.iter().flatten().cloned().collect();
+    let lanes = row.lanes.clone();
+    lanes.reduce(&mut row.e, &found);
+    for (item, acc) in pass.items.iter().zip(&accs) {
+        if let (Kind::Fold { expr, .. }, Some(acc)) = (&item.kind, acc) {
+            let n = row.e.result(acc);
+            let n = Num { expr: row.e.named("total", n.ty, n.expr), ty: n.ty };
+            row.e.bind_num(*expr, n);
+        }
+    }
+}
+
+/// One block's part of a pass (a run of rounds); gives the accumulators, combined over the block.
+pub fn run_part<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, parts: i64) -> Vec<Acc> {
+    pass.items.iter().for_each(|i| line(row, i));
+    let accs = accumulators(row, pass);
+    if let Some(dims) = pass.dims.as_ref().filter(|_| points(&pass.dims) != Some(0)) {
+        let rounds = Rounds::new(row, dims);
+        let block = Expr::Special(Special::BlockY);
+        let each = (rounds.count + parts - 1) / parts;
+        let block = Num { expr: block, ty: Ty::I32 };
+        let lo = arith(
+            IntOp::Mul,
+            Num { expr: super::read::to(block, rounds.ty), ty: rounds.ty },
+            int_of(rounds.ty, each),
+        );
+        let lo = Num { expr: row.e.named("first", rounds.ty, lo.expr), ty: rounds.ty };
+        let end = arith(IntOp::Add, lo.clone(), int_of(rounds.ty, each));
+        let end = arith(IntOp::Min, end, int_of(rounds.ty, rounds.count));
+        let end = Num { expr: row.e.named("last", rounds.ty, end.expr), ty: rounds.ty };
+        long_rounds(row, pass, &rounds, &accs, lo, end);
+    }
+    let found: Vec<Acc> = accs.into_iter().flatten().collect();
+    let lanes = row.lanes.clone();
+    lanes.reduce(&mut row.e, &found);
+    found
+}
+
+fn line(row: &mut Row<'_, '_>, item: &Item<'_>) {
+    let span = match &item.kind {
+        Kind::Fold { expr, .. } => row.graph.span(*expr),
+        Kind::Map { define } => define.span,
+    };
+    row.e.line(span);
+}
+
+pub fn accumulators<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>) -> Vec<Option<Acc>> {
+    pass.items
+        .iter()
+        .map(|item| match &item.kind {
+            Kind::Fold { expr, fold, .. } => {
+                let ty = row.e.fold_ty(fold, row.graph.ty(*expr));
+                Some(row.e.accumulator(fold.combine, fold.body, ty, fold.axes.first().copied()))
+            }
+            Kind::Map { .. } => None,
+        })
+        .collect()
+}
+
+/// The condition under which a fold is evaluated at all.
+fn guard_of(e: &mut Emit<'_>, item: &Item<'_>) -> Option<Expr> {
+    let Kind::Fold { guard, .. } = &item.kind else { return None };
+    let conds: Vec<Expr> = guard
+        .iter()
+        .map(|&(c, taken)| {
+            let v = e.value(c);
+            let v = e.named("guard", Ty::Bool, v);
+            if taken { v } else { super::scalar::not(v) }
+        })
+        .collect();
+    conds.into_iter().reduce(and)
+}
+
+/// Rounds that are added one after the other.
+const PIECE: i64 = 512;
+
+/// The pass in rounds. Long sums are cut in pieces, each summed on its own.
+fn rounds_of<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, rounds: &Rounds, accs: &[Option<Acc>]) {
+    let kept = resident_of(row, pass, rounds);
+    let (lo, hi) = (int_of(rounds.ty, 0), int_of(rounds.ty, rounds.count));
+    let short = !kept.is_empty() || rounds.count <= 2 * PIECE;
+    if short || !accs.iter().flatten().any(|a| row.e.chained(a)) {
+        return round_loop(row, pass, rounds, accs, &kept, lo, hi);
+    }
+    long_rounds(row, pass, rounds, accs, lo, hi);
+}
+
+fn long_rounds<'a>(
+    row: &mut Row<'a, '_>,
+    pass: &Pass<'a>,
+    rounds: &Rounds,
+    accs: &[Option<Acc>],
+    lo: Num,
+    hi: Num,
+) {
+    let chunk = row.e.kernel.var("piece", rounds.ty);
+    row.e.open();
+    let parts: Vec<Option<Acc>> = accs.iter().map(|a| a.as_ref().map(|a| part_of(&mut row.e, a))).collect();
+    let end = add(Expr::Var(chunk), int_of(rounds.ty, PIECE).expr);
+    let end = Expr::Int(IntOp::Min, Box::new(end), Box::new(hi.expr.clone()));
+    let end = Num { expr: row.e.named("end", rounds.ty, end), ty: rounds.ty };
+    let first = Num { expr: Expr::Var(chunk), ty: rounds.ty };
+    round_loop(row, pass, rounds, &parts, &BTreeMap::new(), first, end);
+    for (acc, part) in accs.iter().flatten().zip(parts.iter().flatten()) {
+        if acc.var != part.var {
+            row.e.merge(acc, part);
+        }
+    }
+    let body = row.e.close();
+    let step = int_of(rounds.ty, PIECE).expr;
+    row.e.push(Stmt::For { var: chunk, lo: lo.expr, hi: hi.expr, step, unroll: Unroll::None, body });
+}
+
+/// An accumulator for a piece of a long float sum; others go on with their own.
+fn part_of(e: &mut Emit<'_>, acc: &Acc) -> Acc {
+    if e.chained(acc) { e.partial(acc) } else { acc.clone() }
+}
+
+/// For each item, its reads that are resident.
+fn resident_of(row: &Row<'_, '_>, pass: &Pass<'_>, rounds: &Rounds) -> BTreeMap<ExprId, ArrayId> {
+    let mut found = BTreeMap::new();
+    for item in &pass.items {
+        for (e, r) in row_layout::reads(row.graph, item) {
+            if !keeps(row, item, e, &r) {
+                continue;
+            }
+            let k = key(row, item, e);
+            if let Some(x) = row.resident.iter().find(|x| x.key == k && x.dims == rounds.dims) {
+                found.insert(e, x.array);
+            }
+        }
+    }
+    found
+}
+
+/// A vector read that only this pass makes.
+struct Streamed {
+    item: usize,
+    expr: ExprId,
+    read: Read,
+    array: ArrayId,
+    chunk: i64,
+}
+
+fn streamed(
+    row: &mut Row<'_, '_>,
+    pass: &Pass<'_>,
+    rounds: &Rounds,
+    kept: &BTreeMap<ExprId, ArrayId>,
+) -> Vec<Streamed> {
+    let mut out: Vec<Streamed> = Vec::new();
+    let mut arrays: BTreeMap<String, ArrayId> = BTreeMap::new();
+    for (i, item) in pass.items.iter().enumerate() {
+        for (e, r) in row_layout::reads(row.graph, item) {
+            if rounds.vector == 1 || kept.contains_key(&e) || !keeps(row, item, e, &r) {
+                continue;
+            }
+            let Some(chunk) = vector_read(row.graph, &row.e.home(r.tensor), &r, &item.axes, rounds.vector)
+            else {
+                continue;
+            };
+            let k = key(row, item, e);
+            let array = match arrays.get(&k) {
+                Some(&a) => a,
+                None => {
+                    let name = format!("in_{}", row.graph.tensor(r.tensor).name);
+                    let a = row.e.kernel.array(name, Ty::of(row.graph.ty(e)), rounds.vector as u32);
+                    arrays.insert(k, a);
+                    a
+                }
+            };
+            out.push(Streamed { item: i, expr: e, read: r, array, chunk });
+        }
+    }
+    out
+}
+
+fn round_loop<'a>(
+    row: &mut Row<'a, '_>,
+    pass: &Pass<'a>,
+    rounds: &Rounds,
+    accs: &[Option<Acc>],
+    kept: &BTreeMap<ExprId, ArrayId>,
+    lo: Num,
+    hi: Num,
+) {
+    let streamed = streamed(row, pass, rounds, kept);
+    let outs = out_arrays(row, pass, rounds);
+    let round = row.e.kernel.var("round", rounds.ty);
+    row.e.open();
+    let base = base_at(rounds, &row.lanes.lane.clone(), Num { expr: Expr::Var(round), ty: rounds.ty });
+    let base = Num { expr: row.e.named("base", base.ty, base.expr), ty: base.ty };
+    row.e.open();
+    let mut loaded: Vec<ArrayId> = Vec::new();
+    for s in &streamed {
+        if !loaded.contains(&s.array) {
+            loaded.push(s.array);
+            row.e.scope(|e| load_vector(e, rounds, &pass.items[s.item], &s.read, &base, s.array, 0, s.chunk));
+        }
+    }
+    vector_loop(row, pass, rounds, accs, kept, &streamed, &outs, round, &base);
+    for (item, out) in pass.items.iter().zip(&outs) {
+        if let (Kind::Map { define }, Some((array, chunk))) = (&item.kind, out) {
+            store_vector(row, rounds, item, define, &base, *array, *chunk);
+        }
+    }
+    let work = row.e.close();
+    if rounds.is_even() {
+        work.into_iter().for_each(|s| row.e.push(s));
+    } else {
+        let cond = cmp(CmpOp::Lt, base.expr.clone(), int_of(rounds.ty, rounds.points).expr);
+        row.e.push(Stmt::If { cond, then: work, otherwise: Vec::new() });
+    }
+    let body = row.e.close();
+    let unroll = if kept.is_empty() { Unroll::Auto } else { Unroll::Full };
+    row.e.push(Stmt::For {
+        var: round,
+        lo: lo.expr,
+        hi: hi.expr,
+        step: int_of(rounds.ty, 1).expr,
+        unroll,
+        body,
+    });
+}
+
+/// The points of a thread's turn.
+#[allow(clippy::too_many_arguments)]
+fn vector_loop<'a>(
+    row: &mut Row<'a, '_>,
+    pass: &Pass<'a>,
+    rounds: &Rounds,
+    accs: &[Option<Acc>],
+    kept: &BTreeMap<ExprId, ArrayId>,
+    streamed: &[Streamed],
+    outs: &[Option<(ArrayId, i64)>],
+    round: VarId,
+    base: &Num,
+) {
+    let single = rounds.vector == 1;
+    let v = row.e.kernel.var("v", Ty::I32);
+    row.e.open();
+    let pos = if single {
+        base.clone()
+    } else {
+        let at = arith(IntOp::Add, base.clone(), Num { expr: Expr::Var(v), ty: Ty::I32 });
+        Num { expr: row.e.named("pos", at.ty, at.expr), ty: at.ty }
+    };
+    let step = Num { expr: Expr::Var(round), ty: rounds.ty };
+    let turn = super::read::to(step, Ty::I32);
+    let inner = if single { lit32(0) } else { Expr::Var(v) };
+    let slot = if single { turn } else { add(mul(turn, lit32(rounds.vector as i32)), Expr::Var(v)) };
+    for (i, item) in pass.items.iter().enumerate() {
+        row.e.open();
+        bind_point(&mut row.e, rounds, item, &pos);
+        for (&e, &array) in kept {
+            row.e.bind(e, Expr::Elem(array, Box::new(slot.clone())));
+        }
+        for s in streamed.iter().filter(|s| s.item == i) {
+            row.e.bind(s.expr, Expr::Elem(s.array, Box::new(inner.clone())));
+        }
+        point(row, item, &accs[i], outs[i], &inner);
+        let stmts = row.e.close();
+        stmts.into_iter().for_each(|s| row.e.push(s));
+    }
+    let body = row.e.close();
+    if single {
+        body.into_iter().for_each(|s| row.e.push(s));
+    } else {
+        let hi = lit32(rounds.vector as i32);
+        row.e.push(Stmt::For { var: v, lo: lit32(0), hi, step: lit32(1), unroll: Unroll::Full, body });
+    }
+}
+
+/// One point of one item.
+fn point<'a>(
+    row: &mut Row<'a, '_>,
+    item: &Item<'a>,
+    acc: &Option<Acc>,
+    out: Option<(ArrayId, i64)>,
+    slot: &Expr,
+) {
+    match (&item.kind, acc) {
+        (Kind::Fold { fold, .. }, Some(acc)) => {
+            let guard = guard_of(&mut row.e, item);
+            take(&mut row.e, item, fold, acc, guard);
+        }
+        (Kind::Map { define }, _) => map_point(row, define, out, slot),
+        _ => {}
+    }
+}
+
+/// Takes a point into a fold's accumulator, if its conditions hold.
+fn take<'a>(e: &mut Emit<'a>, item: &Item<'a>, fold: &Fold, acc: &Acc, guard: Option<Expr>) {
+    if let Some(g) = guard {
+        return e.if_then(g, |e| take(e, item, fold, acc, None));
+    }
+    let here = item.axes.first().and_then(|&a| e.axis_value(a).cloned());
+    match fold.cond {
+        Some(c) => {
+            let c = e.value(c);
+            e.if_then(c, |e| e.accumulate(acc, fold.body, here));
+        }
+        None => e.accumulate(acc, fold.body, here),
+    }
+}
+
+fn map_point<'a>(row: &mut Row<'a, '_>, d: &'a Define, out: Option<(ArrayId, i64)>, slot: &Expr) {
+    let value = row.e.value(d.value);
+    if let Some((array, _)) = out {
+        return row.e.push(Stmt::SetElem(array, slot.clone(), value));
+    }
+    let value = row.e.named("y", Ty::of(row.graph.ty(d.value)), value);
+    let index = map::own_index(&row.e, d.target, &d.axes);
+    match row.valid.clone() {
+        Some(valid) => row.e.if_then(valid, |e| e.store(d.target, &index, value)),
+        None => row.e.store(d.target, &index, value),
+    }
+}
+
+/// For each item that is a map and can store vectors: an array for its values, and the elements of one store.
+fn out_arrays(row: &mut Row<'_, '_>, pass: &Pass<'_>, rounds: &Rounds) -> Vec<Option<(ArrayId, i64)>> {
+    pass.items
+        .iter()
+        .map(|item| {
+            let Kind::Map { define } = &item.kind else { return None };
+            let home = row.e.home(define.target);
+            let chunk =
+                vector_write(row.graph, &home, define.target, &define.axes, &item.axes, rounds.vector)?;
+            let name = format!("out_{}", row.graph.tensor(define.target).name);
+            let ty = Ty::of(row.graph.ty(define.value));
+            Some((row.e.kernel.array(name, ty, rounds.vector as u32), chunk))
+        })
+        .collect()
+}
+
+fn store_vector<'a>(
+    row: &mut Row<'a, '_>,
+    rounds: &Rounds,
+    item: &Item<'a>,
+    d: &Define,
+    base: &Num,
+    array: ArrayId,
+    chunk: i64,
+) {
+    row.e.open();
+    bind_point(&mut row.e, rounds, item, base);
+    let index = map::own_index(&row.e, d.target, &d.axes);
+    let offset = row.e.offset(d.target, &index);
+    let ty = if row.e.home(d.target).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+    let offset = row.e.named("to", ty, offset);
+    let mem = Mem::Global(row.e.tensor_param(d.target, true));
+    for c in 0..rounds.vector / chunk {
+        let index = arith(IntOp::Add, Num { expr: offset.clone(), ty }, int_of(ty, c * chunk)).expr;
+        row.e.push(Stmt::StoreVec { mem, index, array, at: (c * chunk) as u32, count: chunk as u32 });
+    }
+    let stmts = row.e.close();
+    match row.valid.clone() {
+        Some(cond) => row.e.push(Stmt::If { cond, then: stmts, otherwise: Vec::new() }),
+        None => stmts.into_iter().for_each(|s| row.e.push(s)),
+    }
+}
+
+/// Each thread takes a contiguous piece of the row.
+fn pieces<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, dims: &[i64], accs: &[Option<Acc>]) {
+    let points: i64 = dims.iter().product();
+    let rounds = Rounds { vector: 1, ..Rounds::new(row, dims) };
+    let each = (points + rounds.lanes - 1) / rounds.lanes;
+    let ty = if points + each > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+    let lane = Num { expr: super::read::to(row.lanes.lane.clone(), ty), ty };
+    let lo = arith(IntOp::Mul, lane, int_of(ty, each));
+    let lo = Num { expr: row.e.named("first", ty, lo.expr), ty };
+    let end = arith(IntOp::Add, lo.clone(), int_of(ty, each));
+    let end = arith(IntOp::Min, end, int_of(ty, points));
+    let end = row.e.named("end", ty, end.expr);
+    let pos = row.e.kernel.var("pos", ty);
+    row.e.open();
+    each_item(row, pass, accs, |e, item| bind_point(e, &rounds, item, &Num { expr: Expr::Var(pos), ty }));
+    let body = row.e.close();
+    row.e.push(Stmt::For {
+        var: pos,
+        lo: lo.expr,
+        hi: end,
+        step: int_of(ty, 1).expr,
+        unroll: Unroll::Auto,
+        body,
+    });
+}
+
+fn each_item<'a>(
+    row: &mut Row<'a, '_>,
+    pass: &Pass<'a>,
+    accs: &[Option<Acc>],
+    bind: impl Fn(&mut Emit<'a>, &Item<'a>),
+) {
+    for (i, item) in pass.items.iter().enumerate() {
+        row.e.open();
+        bind(&mut row.e, item);
+        point(row, item, &accs[i], None, &lit32(0));
+        let stmts = row.e.close();
+        stmts.into_iter().for_each(|s| row.e.push(s));
+    }
+}
+
+/// A fold whose ranges depend on the row or on data: the threads share its first axis; the others are loops.
+fn open_ranges<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, accs: &[Option<Acc>]) {
+    for (item, acc) in pass.items.iter().zip(accs) {
+        let (Kind::Fold { fold, .. }, Some(acc)) = (&item.kind, acc) else { continue };
+        let guard = guard_of(&mut row.e, item);
+        row.e.open();
+        open_range(row, item, fold, acc, pass.ordered);
+        let stmts = row.e.close();
+        match guard {
+            Some(cond) => row.e.push(Stmt::If { cond, then: stmts, otherwise: Vec::new() }),
+            None => stmts.into_iter().for_each(|s| row.e.push(s)),
+        }
+    }
+}
+
+fn open_range<'a>(row: &mut Row<'a, '_>, item: &Item<'a>, fold: &Fold, acc: &Acc, ordered: bool) {
+    let axis = fold.axes[0];
+    let (lo, hi) = row.e.range(axis);
+    let ty = row.e.loop_ty(axis);
+    let lanes = row.layout.lanes;
+    let (lo, hi) = (Num { expr: super::read::to(lo, ty), ty }, Num { expr: super::read::to(hi, ty), ty });
+    let lane = Num { expr: super::read::to(row.lanes.lane.clone(), ty), ty };
+    let (first, end, step) = if ordered {
+        let span = arith(IntOp::Max, arith(IntOp::Sub, hi.clone(), lo.clone()), int_of(ty, 0));
+        let each = arith(IntOp::Div, arith(IntOp::Add, span, int_of(ty, lanes - 1)), int_of(ty, lanes));
+        let each = Num { expr: row.e.named("each", ty, each.expr), ty };
+        let first = arith(IntOp::Add, lo, arith(IntOp::Mul, lane, each.clone()));
+        let first = Num { expr: row.e.named("first", ty, first.expr), ty };
+        let end = arith(IntOp::Min, arith(IntOp::Add, first.clone(), each), hi);
+        (first, end, 1)
+    } else {
+        (arith(IntOp::Add, lo, lane), hi, lanes)
+    };
+    let end = row.e.named("end", ty, end.expr);
+    let var = row.e.kernel.var(row.graph.axis(axis).name.clone(), ty);
+    row.e.open();
+    row.e.bind_axis(axis, Expr::Var(var), ty);
+    rest(&mut row.e, item, fold, acc, 1);
+    let body = row.e.close();
+    row.e.push(Stmt::For {
+        var,
+        lo: first.expr,
+        hi: end,
+        step: int_of(ty, step).expr,
+        unroll: Unroll::Auto,
+        body,
+    });
+}
+
+/// The axes after the first, as loops of the thread.
+fn rest<'a>(e: &mut Emit<'a>, item: &Item<'a>, fold: &Fold, acc: &Acc, depth: usize) {
+    let Some(&axis) = fold.axes.get(depth) else { return take(e, item, fold, acc, None) };
+    let (lo, hi) = e.range(axis);
+    let ty = e.loop_ty(axis);
+    e.for_axis(axis, ty, lo, hi, |e| rest(e, item, fold, acc, depth + 1));
+}

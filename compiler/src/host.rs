@@ -106,6 +106,17 @@ impl HostTensor {
         }
     }
 
+    /// The first byte of an element, and for a packed one whether it is the high nibble.
+    pub fn place(&self, i: usize) -> (usize, Option<bool>) {
+        match self.dtype.bits() {
+            4 => {
+                let (byte, shift) = self.nibble_place(i);
+                (byte, Some(shift > 0))
+            }
+            bits => (i * bits as usize / 8, None),
+        }
+    }
+
     /// Byte and shift of a packed element: rows start at bytes.
     fn nibble_place(&self, i: usize) -> (usize, u32) {
         let row = self.dims.last().map_or(1, |&n| n.max(1) as usize);

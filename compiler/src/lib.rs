@@ -12,4 +12,5 @@ pub mod ir;
 pub mod lower;
 pub mod pass;
 pub mod reference;
+pub mod sim;
 pub mod vocab;

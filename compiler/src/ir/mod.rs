@@ -4,3 +4,4 @@ pub mod graph;
 pub mod plan;
 pub mod program;
 pub mod simt;
+pub mod simt_verify;

@@ -111,3 +111,20 @@ pub enum FaultKind {
     /// A `unique` tensor held a value twice.
     NotUnique,
 }
+
+impl FaultSite {
+    /// What went wrong there, for the value that was found.
+    pub fn describe(&self, value: i64) -> String {
+        let FaultSite { tensor, dim, lo, hi, .. } = self;
+        match self.what {
+            FaultKind::Read => {
+                format!("a read of {tensor} with index {value} in dim {dim}, which has {lo}..{hi}")
+            }
+            FaultKind::Write => {
+                format!("a write to {tensor} with index {value} in dim {dim}, which has {lo}..{hi}")
+            }
+            FaultKind::Declared => format!("{tensor} holds {value}, declared to be in {lo}..{hi}"),
+            FaultKind::NotUnique => format!("{tensor} holds {value} twice, but is declared unique"),
+        }
+    }
+}

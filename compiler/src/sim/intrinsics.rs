@@ -1,0 +1,536 @@
+//! Intrinsics: one row each with its C name, its PTX and its meaning on the CPU side by side.
+//!
+//! Fragment layouts are those of the PTX ISA ("Matrix fragments for mma"): with g = lane / 4 and t = lane % 4, the
+//! functions `a`, `b` and `c` of a [`Shape`] give (row, column) of element i of a lane's fragment.
+//!
+//! Rounding of mma: products are exact; one instruction's products and its accumulator are summed in f64 and
+//! rounded once to f32. (The hardware truncates more; LANGUAGE.md section 8 allows it 2⁻²³·Σ|ab| a step.) f64 uses
+//! fused multiply-adds in the order of k; integers wrap.
+
+use super::block::Block;
+use super::code::Out;
+use super::codec;
+use super::lanes::{LANES, Reg, lanes};
+use super::report::{Fail, Kind};
+use super::shared::{self, Shared};
+use super::warp::Warp;
+use crate::ir::simt::Intrinsic;
+use crate::vocab::dtype::DType;
+
+type Result<T> = std::result::Result<T, Fail>;
+
+/// A matrix instruction: its extents and where a lane's elements lie.
+pub struct Shape {
+    pub name: &'static str,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub a_dtype: DType,
+    pub b_dtype: DType,
+    /// What accumulates: F32, I32 or F64.
+    pub sum: DType,
+    /// Registers of each operand.
+    pub regs: [usize; 3],
+    a: Place,
+    b: Place,
+    c: Place,
+    /// The instruction with its types, as PTX has it.
+    ptx: &'static str,
+}
+
+/// (g, t, i) to (row, column).
+type Place = fn(usize, usize, usize) -> (usize, usize);
+
+/// The accumulator of m16n8*: rows g and g + 8, two columns.
+const C16X8: Place = |g, t, i| (g + 8 * (i / 2), 2 * t + i % 2);
+
+const fn half(name: &'static str, dtype: DType, ptx: &'static str) -> Shape {
+    Shape {
+        name,
+        m: 16,
+        n: 8,
+        k: 16,
+        a_dtype: dtype,
+        b_dtype: dtype,
+        sum: DType::F32,
+        regs: [4, 2, 4],
+        a: |g, t, i| (g + 8 * (i / 2 % 2), 2 * t + i % 2 + 8 * (i / 4)),
+        b: |g, t, i| (2 * t + i % 2 + 8 * (i / 2), g),
+        c: C16X8,
+        ptx,
+    }
+}
+
+const fn byte(name: &'static str, a_dtype: DType, b_dtype: DType, sum: DType, ptx: &'static str) -> Shape {
+    Shape {
+        name,
+        m: 16,
+        n: 8,
+        k: 32,
+        a_dtype,
+        b_dtype,
+        sum,
+        regs: [4, 2, 4],
+        a: |g, t, i| (g + 8 * (i / 4 % 2), 4 * t + i % 4 + 16 * (i / 8)),
+        b: |g, t, i| (4 * t + i % 4 + 16 * (i / 4), g),
+        c: C16X8,
+        ptx,
+    }
+}
+
+pub static SHAPES: [Shape; 13] = [
+    half("mma_m16n8k16_f16", DType::F16, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"),
+    half("mma_m16n8k16_bf16", DType::BF16, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"),
+    Shape {
+        name: "mma_m16n8k8_f16",
+        m: 16,
+        n: 8,
+        k: 8,
+        a_dtype: DType::F16,
+        b_dtype: DType::F16,
+        sum: DType::F32,
+        regs: [2, 1, 4],
+        a: |g, t, i| (g + 8 * (i / 2), 2 * t + i % 2),
+        b: |g, t, i| (2 * t + i % 2, g),
+        c: C16X8,
+        ptx: "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32",
+    },
+    Shape {
+        name: "mma_m16n8k8_tf32",
+        m: 16,
+        n: 8,
+        k: 8,
+        a_dtype: DType::F32,
+        b_dtype: DType::F32,
+        sum: DType::F32,
+        regs: [4, 2, 4],
+        a: |g, t, i| (g + 8 * (i % 2), t + 4 * (i / 2)),
+        b: |g, t, i| (t + 4 * i, g),
+        c: C16X8,
+        ptx: "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+    },
+    Shape {
+        name: "mma_m8n8k4_f64",
+        m: 8,
+        n: 8,
+        k: 4,
+        a_dtype: DType::F64,
+        b_dtype: DType::F64,
+        sum: DType::F64,
+        regs: [1, 1, 2],
+        a: |g, t, _| (g, t),
+        b: |g, t, _| (t, g),
+        c: |g, t, i| (g, 2 * t + i),
+        ptx: "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
+    },
+    byte(
+        "mma_m16n8k32_e4m3_e4m3",
+        DType::E4M3,
+        DType::E4M3,
+        DType::F32,
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
+    ),
+    byte(
+        "mma_m16n8k32_e4m3_e5m2",
+        DType::E4M3,
+        DType::E5M2,
+        DType::F32,
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32",
+    ),
+    byte(
+        "mma_m16n8k32_e5m2_e4m3",
+        DType::E5M2,
+        DType::E4M3,
+        DType::F32,
+        "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32",
+    ),
+    byte(
+        "mma_m16n8k32_e5m2_e5m2",
+        DType::E5M2,
+        DType::E5M2,
+        DType::F32,
+        "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32",
+    ),
+    byte(
+        "mma_m16n8k32_i8_i8",
+        DType::I8,
+        DType::I8,
+        DType::I32,
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
+    ),
+    byte(
+        "mma_m16n8k32_i8_u8",
+        DType::I8,
+        DType::U8,
+        DType::I32,
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32",
+    ),
+    byte(
+        "mma_m16n8k32_u8_i8",
+        DType::U8,
+        DType::I8,
+        DType::I32,
+        "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32",
+    ),
+    byte(
+        "mma_m16n8k32_u8_u8",
+        DType::U8,
+        DType::U8,
+        DType::I32,
+        "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32",
+    ),
+];
+
+/// The matrix instruction that an intrinsic is, if it is one that exists.
+pub fn shape(op: Intrinsic) -> Option<&'static Shape> {
+    let (k, a, b) = match op {
+        Intrinsic::MmaM16N8K16 { dtype } => (16, dtype, dtype),
+        Intrinsic::MmaM16N8K8F16 => (8, DType::F16, DType::F16),
+        Intrinsic::MmaM16N8K8Tf32 => (8, DType::F32, DType::F32),
+        Intrinsic::MmaM8N8K4F64 => (4, DType::F64, DType::F64),
+        Intrinsic::MmaM16N8K32 { a, b } => (32, a, b),
+        _ => return None,
+    };
+    SHAPES.iter().find(|s| s.k == k && s.a_dtype == a && s.b_dtype == b)
+}
+
+/// The C name of an intrinsic's function in the printed prelude.
+pub fn name(op: Intrinsic) -> String {
+    match op {
+        Intrinsic::CpAsync { bytes, .. } => format!("cp_async_{bytes}"),
+        Intrinsic::CpAsyncCommit => "cp_async_commit".into(),
+        Intrinsic::CpAsyncWait(n) => format!("cp_async_wait<{n}>"),
+        Intrinsic::LdMatrix { count, trans } => {
+            format!("ldmatrix_x{count}{}", if trans { "_trans" } else { "" })
+        }
+        _ => shape(op).map_or("mma_that_does_not_exist", |s| s.name).into(),
+    }
+}
+
+/// The C function of an intrinsic, around its PTX.
+pub fn definition(op: Intrinsic) -> String {
+    match op {
+        Intrinsic::CpAsync { bytes, .. } => {
+            // Only 16-byte copies may pass by L1.
+            let cache = if bytes == 16 { "cg" } else { "ca" };
+            format!(
+                "// Copies {bytes} bytes to shared memory while the thread goes on; bytes from `valid` on are zero.\n\
+                 __device__ __forceinline__ void cp_async_{bytes}(u32 to, const void* from, int valid) {{\n    \
+                 asm volatile(\"cp.async.{cache}.shared.global [%0], [%1], {bytes}, %2;\" \
+                 :: \"r\"(to), \"l\"(from), \"r\"(valid) : \"memory\");\n}}\n"
+            )
+        }
+        Intrinsic::CpAsyncCommit => "__device__ __forceinline__ void cp_async_commit() {\n    \
+             asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n}\n"
+            .into(),
+        Intrinsic::CpAsyncWait(_) => {
+            "// Waits until at most N of this thread's groups of copies are under way.\n\
+             template <int N> __device__ __forceinline__ void cp_async_wait() {\n    \
+             asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(N) : \"memory\");\n}\n"
+                .into()
+        }
+        Intrinsic::LdMatrix { count, trans } => ldmatrix_definition(count as usize, trans),
+        _ => shape(op).map_or(String::new(), mma_definition),
+    }
+}
+
+fn ldmatrix_definition(count: usize, trans: bool) -> String {
+    let params: String = (0..count).map(|i| format!("u32& d{i}, ")).collect();
+    let places: Vec<String> = (0..count).map(|i| format!("%{i}")).collect();
+    let outs: Vec<String> = (0..count).map(|i| format!("\"=r\"(d{i})")).collect();
+    let name = name(Intrinsic::LdMatrix { count: count as u8, trans });
+    let suffix = if trans { ".trans" } else { "" };
+    format!(
+        "// {count} matrices of 8 x 8 halves; lane i gives the address of row i.\n\
+         __device__ __forceinline__ void {name}({params}u32 row) {{\n    \
+         asm volatile(\"ldmatrix.sync.aligned.m8n8.x{count}{suffix}.shared.b16 {{{}}}, [%{count}];\" : {} : \"r\"(row) : \"memory\");\n}}\n",
+        places.join(", "),
+        outs.join(", ")
+    )
+}
+
+fn mma_definition(s: &Shape) -> String {
+    let [na, nb, nc] = s.regs;
+    let (sum, constraint) = match s.sum {
+        DType::F32 => ("float", "f"),
+        DType::F64 => ("double", "d"),
+        _ => ("int", "r"),
+    };
+    let (part, part_constraint) = if s.a_dtype == DType::F64 { ("double", "d") } else { ("u32", "r") };
+    let list = |ty: &str, name: &str, n: usize| -> Vec<String> {
+        (0..n).map(|i| format!("{ty} {name}{i}")).collect()
+    };
+    let mut params = list(&format!("{sum}&"), "d", nc);
+    params.extend(list(part, "a", na));
+    params.extend(list(part, "b", nb));
+    params.extend(list(sum, "c", nc));
+    let mut at = 0;
+    let mut group = |n: usize| {
+        let places: Vec<String> = (at..at + n).map(|i| format!("%{i}")).collect();
+        at += n;
+        format!("{{{}}}", places.join(", "))
+    };
+    let operands = [group(nc), group(na), group(nb), group(nc)].join(", ");
+    let outs: Vec<String> = (0..nc).map(|i| format!("\"={constraint}\"(d{i})")).collect();
+    let mut ins: Vec<String> = (0..na).map(|i| format!("\"{part_constraint}\"(a{i})")).collect();
+    ins.extend((0..nb).map(|i| format!("\"{part_constraint}\"(b{i})")));
+    ins.extend((0..nc).map(|i| format!("\"{constraint}\"(c{i})")));
+    format!(
+        "// d = a * b + c over the warp's {}x{}x{} fragments.\n__device__ __forceinline__ void {}({}) {{\n    \
+         asm volatile(\"{} {};\" : {} : {});\n}}\n",
+        s.m,
+        s.n,
+        s.k,
+        s.name,
+        params.join(", "),
+        s.ptx,
+        operands,
+        outs.join(", "),
+        ins.join(", ")
+    )
+}
+
+/// A copy under way: it lands when its lane waits for its group.
+pub struct AsyncCopy {
+    lane: usize,
+    group: u32,
+    to: usize,
+    len: usize,
+    data: [u8; 16],
+}
+
+impl Block<'_> {
+    pub fn intrinsic(&mut self, w: &mut Warp, op: Intrinsic, outs: &[Out], args: &[Reg]) -> Result<()> {
+        match op {
+            Intrinsic::CpAsync { mem, bytes } => return self.cp_async(w, mem.0 as u16, bytes as usize, args),
+            Intrinsic::CpAsyncCommit => {
+                for i in lanes(w.mask) {
+                    w.groups[i] += 1;
+                }
+                return Ok(());
+            }
+            Intrinsic::CpAsyncWait(n) => return self.cp_async_wait(w, n as u32),
+            Intrinsic::LdMatrix { count, trans } => self.ldmatrix(w, count as usize, trans, outs, args[0])?,
+            _ => {
+                let shape =
+                    shape(op).ok_or_else(|| Fail::new(Kind::Malformed, 0, "an mma that does not exist"))?;
+                w.whole("an mma")?;
+                mma(shape, w, outs, args);
+            }
+        }
+        for elem in outs.iter().filter_map(|o| o.elem) {
+            w.valid[elem as usize] |= w.mask;
+        }
+        Ok(())
+    }
+
+    /// args: shared address, element index in the parameter, valid bytes.
+    fn cp_async(&mut self, w: &mut Warp, param: u16, len: usize, args: &[Reg]) -> Result<()> {
+        let global = &self.launch.globals[param as usize];
+        let (buffer, total) = (global.buffer, global.len * global.bits as i64 / 8);
+        let wide = w.regs.get::<i64>(args[1]);
+        for i in lanes(w.mask) {
+            let (to, index, valid) =
+                (w.regs.get::<u32>(args[0])[i] as usize, wide[i], w.regs.get::<i32>(args[2])[i]);
+            let from = index * global.bits as i64 / 8;
+            let valid = valid.clamp(0, len as i32) as usize;
+            if valid > 0 && (from < 0 || from + valid as i64 > total) {
+                let message = format!(
+                    "{valid} bytes from index {index} of {}, which has {} elements",
+                    global.name, global.len
+                );
+                return Err(Fail::new(Kind::OutOfBounds, i, message));
+            }
+            if valid > 0 && from % len as i64 != 0 || !to.is_multiple_of(len) {
+                let message = format!(
+                    "a copy of {len} bytes from byte {from} of {} to byte {to} of shared memory",
+                    global.name
+                );
+                return Err(Fail::new(Kind::Misaligned, i, message));
+            }
+            if to + len > self.shared.data.len() {
+                let message =
+                    format!("a copy to byte {to} of shared memory, which has {}", self.shared.data.len());
+                return Err(Fail::new(Kind::OutOfBounds, i, message));
+            }
+            if valid > 0 && self.checks && buffer.is_checked() {
+                let order = self.global_order(w, i);
+                let noted = buffer.note_read(from as usize, valid, 3, &order);
+                noted.map_err(|f| self.global_fail(super::code::Space::Global(param), i, false, f))?;
+            }
+            let mut data = [0; 16];
+            for (j, byte) in data.iter_mut().enumerate().take(valid) {
+                *byte = buffer.word8(from as usize + j).load(std::sync::atomic::Ordering::Relaxed);
+            }
+            self.land(w, i, to, len, &data)?;
+            self.shared.invalidate(to, len);
+            self.counters.global_read += 32 * valid.div_ceil(32) as u64;
+            w.copies.push(AsyncCopy { lane: i, group: w.groups[i], to, len, data });
+        }
+        Ok(())
+    }
+
+    /// A copy's write to shared memory, as the lane's own.
+    fn land(&mut self, w: &Warp, lane: usize, to: usize, len: usize, data: &[u8; 16]) -> Result<()> {
+        if self.checks {
+            let order = self.shared_order(w, lane);
+            let noted = self.shared.note_write(to, len, 3, false, &order);
+            noted.map_err(|f| self.shared_fail(super::code::Space::Global(0), to, lane, true, f))?;
+        }
+        self.shared.data[to..to + len].copy_from_slice(&data[..len]);
+        Ok(())
+    }
+
+    fn cp_async_wait(&mut self, w: &mut Warp, n: u32) -> Result<()> {
+        let copies = std::mem::take(&mut w.copies);
+        for copy in copies {
+            // A lane's group g is the (groups − g)-th last committed; uncommitted copies stay.
+            let landed = w.mask >> copy.lane & 1 != 0 && copy.group + n < w.groups[copy.lane];
+            if landed {
+                self.land(w, copy.lane, copy.to, copy.len, &copy.data)?;
+            } else {
+                w.copies.push(copy);
+            }
+        }
+        Ok(())
+    }
+
+    fn ldmatrix(
+        &mut self,
+        w: &mut Warp,
+        count: usize,
+        trans: bool,
+        outs: &[Out],
+        address: Reg,
+    ) -> Result<()> {
+        w.whole("ldmatrix")?;
+        let rows = *w.regs.get::<u32>(address);
+        for (i, &row) in rows.iter().enumerate().take(8 * count) {
+            if !row.is_multiple_of(16) || row as usize + 16 > self.shared.data.len() {
+                let kind = if row.is_multiple_of(16) { Kind::OutOfBounds } else { Kind::Misaligned };
+                let message = format!(
+                    "a matrix row at byte {row} of shared memory, which has {}",
+                    self.shared.data.len()
+                );
+                return Err(Fail::new(kind, i, message));
+            }
+        }
+        for m in 0..count {
+            let phase: [u32; LANES] = std::array::from_fn(|i| rows[8 * m + i % 8]);
+            let (cost, _) = shared::wavefronts(&phase, 0xff, 16);
+            self.counters.shared(w.pc, cost, 1);
+        }
+        if self.checks {
+            for (i, &row) in rows.iter().enumerate().take(8 * count) {
+                self.read_shared(w, super::code::Space::Global(0), i, row as usize, 16, 3)?;
+            }
+        }
+        for (m, out) in outs.iter().enumerate() {
+            *w.regs.get_mut::<u32>(out.reg) = matrix_lanes(&self.shared, &rows[8 * m..8 * m + 8], trans);
+        }
+        Ok(())
+    }
+}
+
+/// One 8×8 matrix of halves over the lanes: lane l has elements (l/4, 2(l%4)) and the next, or with `trans` of the
+/// transposed matrix.
+fn matrix_lanes(shared: &Shared, rows: &[u32], trans: bool) -> [u32; LANES] {
+    let at = |r: usize, c: usize| u16::from_le_bytes(shared.get(rows[r] as usize + 2 * c)) as u32;
+    std::array::from_fn(|l| {
+        let (r, c) = (l / 4, 2 * (l % 4));
+        if trans { at(c, r) | at(c + 1, r) << 16 } else { at(r, c) | at(r, c + 1) << 16 }
+    })
+}
+
+/// args: the registers of A, B and C in order.
+fn mma(s: &Shape, w: &mut Warp, outs: &[Out], args: &[Reg]) {
+    let (a_regs, rest) = args.split_at(s.regs[0]);
+    let (b_regs, c_regs) = rest.split_at(s.regs[1]);
+    match s.sum {
+        DType::F64 => {
+            let (a, b) = (gather(s, w, a_regs, true, f64_element), gather(s, w, b_regs, false, f64_element));
+            each_sum(s, |lane, i, row, col| {
+                let c = w.regs.get::<f64>(c_regs[i])[lane];
+                let sum = (0..s.k).fold(c, |sum, k| a[row * s.k + k].mul_add(b[k * s.n + col], sum));
+                (lane, i, sum)
+            })
+            .into_iter()
+            .for_each(|(lane, i, v)| w.regs.get_mut::<f64>(outs[i].reg)[lane] = v);
+        }
+        DType::F32 => {
+            let (a, b) = (gather(s, w, a_regs, true, f32_element), gather(s, w, b_regs, false, f32_element));
+            each_sum(s, |lane, i, row, col| {
+                let c = w.regs.get::<f32>(c_regs[i])[lane] as f64;
+                let sum = (0..s.k).fold(c, |sum, k| sum + a[row * s.k + k] * b[k * s.n + col]);
+                (lane, i, sum as f32)
+            })
+            .into_iter()
+            .for_each(|(lane, i, v)| w.regs.get_mut::<f32>(outs[i].reg)[lane] = v);
+        }
+        _ => {
+            let (a, b) = (gather(s, w, a_regs, true, int_element), gather(s, w, b_regs, false, int_element));
+            each_sum(s, |lane, i, row, col| {
+                let c = w.regs.get::<i32>(c_regs[i])[lane];
+                let sum = (0..s.k).fold(c, |sum, k| sum.wrapping_add(a[row * s.k + k] * b[k * s.n + col]));
+                (lane, i, sum)
+            })
+            .into_iter()
+            .for_each(|(lane, i, v)| w.regs.get_mut::<i32>(outs[i].reg)[lane] = v);
+        }
+    }
+}
+
+/// The elements of C or D, computed before any is written (outputs may be the inputs' registers).
+fn each_sum<T>(s: &Shape, mut f: impl FnMut(usize, usize, usize, usize) -> T) -> Vec<T> {
+    let mut all = Vec::with_capacity(LANES * s.regs[2]);
+    for lane in 0..LANES {
+        for i in 0..s.regs[2] {
+            let (row, col) = (s.c)(lane / 4, lane % 4, i);
+            all.push(f(lane, i, row, col));
+        }
+    }
+    all
+}
+
+/// Matrix A (m × k) or B (k × n) from the lanes' fragments, row-major.
+fn gather<T: Copy + Default>(
+    s: &Shape,
+    w: &Warp,
+    regs: &[Reg],
+    is_a: bool,
+    element: fn(&Warp, &[Reg], DType, usize, usize) -> T,
+) -> Vec<T> {
+    let (place, dtype, columns) = if is_a { (s.a, s.a_dtype, s.k) } else { (s.b, s.b_dtype, s.n) };
+    let rows = if is_a { s.m } else { s.k };
+    let each = rows * columns / LANES;
+    let mut all = vec![T::default(); rows * columns];
+    for lane in 0..LANES {
+        for i in 0..each {
+            let (row, col) = place(lane / 4, lane % 4, i);
+            all[row * columns + col] = element(w, regs, dtype, lane, i);
+        }
+    }
+    all
+}
+
+fn f64_element(w: &Warp, regs: &[Reg], _: DType, lane: usize, i: usize) -> f64 {
+    w.regs.get::<f64>(regs[i])[lane]
+}
+
+fn packed(w: &Warp, regs: &[Reg], dtype: DType, lane: usize, i: usize) -> u32 {
+    let each = 32 / dtype.bits() as usize;
+    w.regs.get::<u32>(regs[i / each])[lane] >> (i % each * dtype.bits() as usize)
+}
+
+fn f32_element(w: &Warp, regs: &[Reg], dtype: DType, lane: usize, i: usize) -> f64 {
+    let raw = packed(w, regs, dtype, lane, i);
+    match dtype {
+        // tf32: the instruction does not read the low 13 bits.
+        DType::F32 => f32::from_bits(raw & 0xffff_e000) as f64,
+        _ => f32::from_bits(codec::decode(dtype, raw & u32::MAX >> (32 - dtype.bits()))) as f64,
+    }
+}
+
+fn int_element(w: &Warp, regs: &[Reg], dtype: DType, lane: usize, i: usize) -> i32 {
+    codec::decode(dtype, packed(w, regs, dtype, lane, i)) as i32
+}

@@ -1,0 +1,219 @@
+//! Shared memory of one block, with its shadow (who wrote and read what since which barrier) and the cost of
+//! accesses in bank wavefronts.
+//!
+//! A block's clock advances at each barrier; two accesses of different threads are ordered if a block barrier lies
+//! between them, or, for threads of one warp, a warp barrier. Threads of a warp are not taken to run in lockstep.
+
+/// log2 of the granule is chosen for each kernel: the smallest element of its shared arrays.
+pub struct Shared {
+    pub data: Vec<u8>,
+    granule: u32,
+    valid: Vec<u8>,
+    writers: Vec<Access>,
+    readers: Vec<Access>,
+}
+
+/// One access in the shadow; `clock` 0 is none.
+#[derive(Clone, Copy, Default)]
+pub struct Access {
+    pub clock: u32,
+    /// Thread number, or [`MANY_IN_WARP`] + warp, or [`MANY`].
+    pub thread: u16,
+    /// Where in the code.
+    pub pc: u32,
+}
+
+const MANY_IN_WARP: u16 = 0x4000;
+const MANY: u16 = 0x7fff;
+
+impl Access {
+    fn warp(self) -> Option<u16> {
+        match self.thread {
+            MANY => None,
+            t if t >= MANY_IN_WARP => Some(t - MANY_IN_WARP),
+            t => Some(t / 32),
+        }
+    }
+}
+
+impl Access {
+    /// The thread or threads, in words.
+    pub fn who(self) -> String {
+        match self.thread {
+            MANY => "several threads of different warps".into(),
+            t if t >= MANY_IN_WARP => format!("several threads of warp {}", t - MANY_IN_WARP),
+            t => format!("thread {t}"),
+        }
+    }
+}
+
+/// The accessing thread and what it is ordered after.
+#[derive(Clone, Copy)]
+pub struct Order {
+    pub thread: u16,
+    pub pc: u32,
+    pub clock: u32,
+    pub block_start: u32,
+    pub warp_start: u32,
+}
+
+impl Order {
+    fn after(&self, other: Access) -> bool {
+        other.thread == self.thread
+            || other.clock < self.block_start
+            || (other.clock < self.warp_start && other.warp() == Some(self.thread / 32))
+    }
+
+    fn access(&self) -> Access {
+        Access { clock: self.clock, thread: self.thread, pc: self.pc }
+    }
+}
+
+pub enum Fault {
+    Uninitialised,
+    Race { wrote: bool, other: Access },
+}
+
+impl Shared {
+    pub fn new(bytes: usize, granule: u32) -> Shared {
+        let granules = bytes.div_ceil(1 << granule);
+        Shared {
+            data: vec![0; bytes],
+            granule,
+            valid: vec![0; granules],
+            writers: vec![Access::default(); granules],
+            readers: vec![Access::default(); granules],
+        }
+    }
+
+    /// Ready for the next block.
+    pub fn reset(&mut self) {
+        self.valid.fill(0);
+        self.writers.fill(Access::default());
+        self.readers.fill(Access::default());
+    }
+
+    /// A read of what nothing has written is told last: it is recorded like any other.
+    pub fn note_read(&mut self, byte: usize, len: usize, nibbles: u8, order: &Order) -> Result<(), Fault> {
+        let mut known = true;
+        for g in byte >> self.granule..=(byte + len - 1) >> self.granule {
+            let writer = self.writers[g];
+            if writer.clock != 0 && !order.after(writer) {
+                return Err(Fault::Race { wrote: true, other: writer });
+            }
+            known &= self.valid[g] & nibbles == nibbles;
+            let last = self.readers[g];
+            let mut mine = order.access();
+            if last.clock != 0 && !order.after(last) {
+                let one_warp = last.warp() == Some(order.thread / 32);
+                mine.thread = if one_warp { MANY_IN_WARP + order.thread / 32 } else { MANY };
+            }
+            self.readers[g] = mine;
+        }
+        if known { Ok(()) } else { Err(Fault::Uninitialised) }
+    }
+
+    /// `same`: the bytes are there already.
+    pub fn note_write(
+        &mut self,
+        byte: usize,
+        len: usize,
+        nibbles: u8,
+        same: bool,
+        order: &Order,
+    ) -> Result<(), Fault> {
+        for g in byte >> self.granule..=(byte + len - 1) >> self.granule {
+            let (writer, reader) = (self.writers[g], self.readers[g]);
+            let known = self.valid[g] & nibbles == nibbles;
+            if writer.clock != 0 && !(same && known) && !order.after(writer) {
+                return Err(Fault::Race { wrote: true, other: writer });
+            }
+            if reader.clock != 0 && !same && !order.after(reader) {
+                return Err(Fault::Race { wrote: false, other: reader });
+            }
+            self.writers[g] = order.access();
+            self.valid[g] |= nibbles;
+        }
+        Ok(())
+    }
+
+    /// Bytes on their way (cp.async): what was there is gone.
+    pub fn invalidate(&mut self, byte: usize, len: usize) {
+        for g in byte >> self.granule..=(byte + len - 1) >> self.granule {
+            self.valid[g] = 0;
+        }
+    }
+
+    /// Marks an atomic operation; an atomic on a value that plain accesses race with is not looked for.
+    pub fn note_atomic(&mut self, byte: usize, len: usize) -> Result<(), Fault> {
+        match (byte >> self.granule..=(byte + len - 1) >> self.granule).any(|g| self.valid[g] != 3) {
+            true => Err(Fault::Uninitialised),
+            false => Ok(()),
+        }
+    }
+
+    pub fn get<const N: usize>(&self, byte: usize) -> [u8; N] {
+        self.data[byte..byte + N].try_into().expect("the range has N bytes")
+    }
+
+    pub fn put<const N: usize>(&mut self, byte: usize, value: [u8; N]) {
+        self.data[byte..byte + N].copy_from_slice(&value);
+    }
+}
+
+/// (wavefronts, the least possible) of one warp's access of `len` bytes a lane at the given byte addresses.
+///
+/// 32 banks of 4 bytes. Accesses of 8 and 16 bytes a lane go in 2 and 4 groups of neighbouring lanes; within a group
+/// different words of one bank take turns, equal words are one.
+pub fn wavefronts(addresses: &[u32; 32], mask: u32, len: u32) -> (u32, u32) {
+    let groups = (len / 4).clamp(1, 4);
+    let lanes = 32 / groups;
+    let (mut total, mut ideal) = (0, 0);
+    for g in 0..groups {
+        let part = mask & (u32::MAX >> (32 - lanes)) << (g * lanes);
+        if part != 0 {
+            total += group_wavefronts(addresses, part, len);
+            ideal += 1;
+        }
+    }
+    (total, ideal)
+}
+
+fn group_wavefronts(addresses: &[u32; 32], mask: u32, len: u32) -> u32 {
+    // The words each bank has seen; conflicts are rare, so the first word stands apart from the list of others.
+    let mut first = [u32::MAX; 32];
+    let mut others: Vec<(u32, u32)> = Vec::new();
+    for lane in super::lanes::lanes(mask) {
+        for word in addresses[lane] / 4..=(addresses[lane] + len - 1) / 4 {
+            let bank = (word % 32) as usize;
+            if first[bank] == u32::MAX {
+                first[bank] = word;
+            } else if first[bank] != word && !others.contains(&(bank as u32, word)) {
+                others.push((bank as u32, word));
+            }
+        }
+    }
+    let most = (0..32).map(|b| others.iter().filter(|o| o.0 == b).count() as u32).max().unwrap_or(0);
+    1 + if others.is_empty() { 0 } else { most }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(len: u32, f: impl Fn(u32) -> u32) -> (u32, u32) {
+        wavefronts(&std::array::from_fn(|i| f(i as u32)), u32::MAX, len)
+    }
+
+    #[test]
+    fn banks() {
+        assert_eq!(cost(4, |i| 4 * i), (1, 1));
+        assert_eq!(cost(4, |i| 8 * i), (2, 1));
+        assert_eq!(cost(4, |i| 128 * i), (32, 1));
+        assert_eq!(cost(4, |_| 12), (1, 1));
+        assert_eq!(cost(2, |i| 2 * i), (1, 1));
+        assert_eq!(cost(8, |i| 8 * i), (2, 2));
+        assert_eq!(cost(16, |i| 16 * i), (4, 4));
+        assert_eq!(cost(16, |i| 128 * i), (32, 4));
+    }
+}

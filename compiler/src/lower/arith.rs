@@ -143,19 +143,34 @@ impl<'a> Emit<'a> {
 
     pub(super) fn round(&mut self, d: DType, a: ExprId) -> Num {
         let n = self.num(a);
-        let inside = d.is_int() && within(self.facts.interval(a), Interval::of_dtype(d));
+        let same = self.graph.ty(a) == d.compute();
+        let inside = d.is_int() && same && within(self.facts.interval(a), Interval::of_dtype(d));
         if inside || d == self.graph.ty(a).stored() {
             return n;
         }
         self.rounded(d, n)
     }
 
-    /// A value of a dtype's compute type rounded to the dtype.
+    /// A value rounded once to a dtype, in the dtype's compute type.
     pub fn rounded(&self, d: DType, n: Num) -> Num {
-        if d == d.compute().stored() {
-            return n;
+        let ty = Ty::of(d.compute());
+        match (n.ty, ty) {
+            _ if d != d.compute().stored() => Num { expr: Expr::Round(d, Box::new(n.expr)), ty },
+            (a, b) if a == b => n,
+            (Ty::I32, Ty::I64) => widen(n),
+            _ => Num { expr: Expr::Cast(ty, Box::new(n.expr)), ty },
         }
-        Num { expr: Expr::Round(d, Box::new(n.expr)), ty: n.ty }
+    }
+
+    /// The value of an expression as a store to this dtype takes it: in the dtype's compute type. The store itself
+    /// rounds, unless a wider value has to be rounded at once.
+    pub fn stored_value(&mut self, d: DType, id: ExprId) -> Num {
+        let n = self.num(id);
+        let ty = Ty::of(d.compute());
+        match n.ty {
+            t if t == ty => n,
+            _ => self.rounded(d, n),
+        }
     }
 
     pub(super) fn select(&mut self, id: ExprId, c: ExprId, a: ExprId, b: ExprId) -> Num {

@@ -346,6 +346,11 @@ impl<'a> Emit<'a> {
         }
     }
 
+    /// Computes now what does not depend on these axes, for several values of which the expression is emitted.
+    pub fn hoist_shared(&mut self, id: ExprId, bound: &BTreeSet<AxisId>) {
+        self.hoist(id, bound, true, &mut BTreeSet::new());
+    }
+
     /// Emits the largest parts of `id` that are free of `bound`; with reads only where the loop surely runs.
     pub(super) fn hoist(
         &mut self,

@@ -1,10 +1,11 @@
 //! Homes: in which buffer, and with which strides, each tensor of a plan lives.
 
 use super::index::reads;
+use crate::host::HostTensor;
 use crate::ir::graph::{Base, Expr, Graph, Read, Role, Stmt, TensorId};
 use crate::ir::plan::{Form, Plan};
 use crate::ir::program::{Buffer, BufferId, BufferRole, Program};
-use crate::vocab::dtype::{DType, Value};
+use crate::vocab::dtype::DType;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -124,7 +125,9 @@ fn home(
 /// What the buffer of a defined tensor's class is for.
 fn role_of(graph: &Graph, class: &BTreeMap<TensorId, TensorId>, id: TensorId, stmt: &Stmt) -> BufferRole {
     if let Stmt::Table { values, .. } = stmt {
-        return BufferRole::Constant(constant(graph.tensor(id).dtype, values));
+        let t = graph.tensor(id);
+        let list = HostTensor::from_values(t.dtype, &t.dims, values.iter().copied());
+        return BufferRole::Constant(list.data);
     }
     let output = graph.outputs.iter().find(|o| o.inout.is_none() && class[&o.tensor] == class[&id]);
     match output {
@@ -228,12 +231,15 @@ fn define_in_place(plan: &Plan, s: usize, target: TensorId) -> Option<TensorId> 
         let base = matches!(stmt, Stmt::Update(u) if u.base == Base::Tensor(old) && i > s);
         base || elsewhere && reads(graph, stmt).iter().any(|(_, r)| r.tensor == old)
     });
+    // Reads of the kernel's own definitions must be at the point too, or it becomes several launches.
+    let targets: Vec<TensorId> = kernel.stmts.iter().flat_map(|&i| graph.stmts[i].targets()).collect();
     let at_point = kernel.stmts.iter().all(|&i| {
         let Stmt::Define(d) = &graph.stmts[i] else { return false };
-        reads(graph, &graph.stmts[i])
-            .iter()
-            .filter(|(_, r)| r.tensor == old)
-            .all(|(_, r)| identity(graph, r, &d.axes))
+        graph.tensor(d.target).dims == graph.tensor(target).dims
+            && reads(graph, &graph.stmts[i])
+                .iter()
+                .filter(|(_, r)| r.tensor == old || targets.contains(&r.tensor))
+                .all(|(_, r)| identity(graph, r, &d.axes))
     });
     (!later && at_point).then_some(old)
 }
@@ -242,23 +248,4 @@ fn define_in_place(plan: &Plan, s: usize, target: TensorId) -> Option<TensorId> 
 pub fn identity(graph: &Graph, r: &Read, axes: &[crate::ir::graph::AxisId]) -> bool {
     r.index.len() == axes.len()
         && r.index.iter().zip(axes).all(|(&i, &a)| matches!(graph.expr(i), Expr::Axis(b) if *b == a))
-}
-
-/// Little-endian bytes of a constant list.
-fn constant(dtype: DType, values: &[Value]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for v in values {
-        match (*v, dtype) {
-            (Value::Bool(b), _) => bytes.push(b as u8),
-            (Value::I32(i), DType::I8 | DType::U8) => bytes.push(i as u8),
-            (Value::I32(i), DType::I16) => bytes.extend((i as i16).to_le_bytes()),
-            (Value::I32(i), _) => bytes.extend(i.to_le_bytes()),
-            (Value::I64(i), _) => bytes.extend(i.to_le_bytes()),
-            (Value::F32(f), DType::F16) => bytes.extend(half::f16::from_f32(f).to_le_bytes()),
-            (Value::F32(f), DType::BF16) => bytes.extend(half::bf16::from_f32(f).to_le_bytes()),
-            (Value::F32(f), _) => bytes.extend(f.to_le_bytes()),
-            (Value::F64(f), _) => bytes.extend(f.to_le_bytes()),
-        }
-    }
-    bytes
 }

@@ -5,10 +5,10 @@
 use super::index::{Interval, reads};
 use super::read::Index;
 use super::scalar::{Emit, Num, arith, cmp, int_of};
-use super::{Lowering, MAX_GRID_X, Refusal, home};
+use super::{Lowering, MAX_GRID_X, Refusal, home, map_vec};
 use crate::ir::graph::{AxisId, Define, Graph, Stmt, TensorId};
 use crate::ir::plan::PlanKernel;
-use crate::ir::simt::{self, CmpOp, Expr, IntOp, Ty};
+use crate::ir::simt::{CmpOp, IntOp, Ty};
 use girih_dsl::ast::Span;
 
 /// Threads of a block.
@@ -60,26 +60,69 @@ fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define]) -> Result
     let graph = cx.graph;
     let Some(first) = group.first() else { return Ok(()) };
     let t = graph.tensor(first.target);
-    let packed = group.iter().any(|d| graph.tensor(d.target).dtype.bits() == 4);
-    let per_thread = if packed { 2 } else { 1 };
-    let mut dims = t.dims.clone();
-    if let Some(last) = dims.last_mut() {
-        *last = (*last + per_thread - 1) / per_thread;
+    let packed = group.iter().any(|d| graph.tensor(d.target).dtype.bits() == 4) && !t.dims.is_empty();
+    if packed {
+        return bytes(cx, name, group);
     }
-    let threads = count(&dims, first.span, &t.name)?;
+    let width = map_vec::width(cx, name, group)?;
+    if width > 1 {
+        return map_vec::points(cx, name, group, width);
+    }
+    launch_points(cx, name, &t.dims, first.span, |e, at| {
+        let at = coordinates(e, first.target, at);
+        point(e, group, &at);
+    })
+}
+
+/// Packed targets: a thread owns a whole byte, so two points along the last axis.
+fn bytes<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define]) -> Result<(), Refusal> {
+    let first = group[0];
+    let t = cx.graph.tensor(first.target);
+    let mut dims = t.dims.clone();
+    let extent = dims.pop().expect("a packed target has an axis");
+    dims.push((extent + 1) / 2);
+    launch_points(cx, name, &dims, first.span, |e, at| {
+        for lane in 0..2 {
+            let mut at = at.to_vec();
+            let last = at.pop().expect("the dims have a last one");
+            let n = arith(IntOp::Mul, last.clone(), int_of(last.ty, 2));
+            let n = arith(IntOp::Add, n, int_of(last.ty, lane));
+            let last = Num { expr: e.named("at", n.ty, n.expr), ty: n.ty };
+            at.push(last.clone());
+            let one = |e: &mut Emit<'a>| {
+                let at = coordinates(e, first.target, &at);
+                point(e, group, &at);
+            };
+            if extent % 2 != 0 && lane > 0 {
+                let inside = cmp(CmpOp::Lt, last.expr, int_of(last.ty, extent).expr);
+                e.if_then(inside, one);
+            } else {
+                e.scope(one);
+            }
+        }
+    })
+}
+
+/// Launches a kernel with a thread for each point of a box; `f` gets its coordinates, from 0.
+pub fn launch_points<'a>(
+    cx: &mut Lowering<'a>,
+    name: &str,
+    dims: &[i64],
+    span: Span,
+    f: impl FnOnce(&mut Emit<'a>, &[Num]),
+) -> Result<(), Refusal> {
+    let threads = count(dims, span, name)?;
     if threads == 0 {
         return Ok(());
     }
     let mut e = cx.emit(name);
-    grid(&mut e, threads, first.span)?;
-    e.line(first.span);
+    grid(&mut e, threads, span)?;
+    e.line(span);
     let id = e.thread_number(threads);
     let inside = cmp(CmpOp::Lt, id.expr.clone(), int_of(id.ty, threads).expr);
     e.if_then(inside, |e| {
-        let at = decode(e, id, &dims);
-        for lane in 0..per_thread {
-            lane_of(e, group, &at, lane, per_thread);
-        }
+        let at = decode(e, id, dims);
+        f(e, &at);
     });
     cx.launch(e);
     Ok(())
@@ -128,51 +171,48 @@ pub fn decode(e: &mut Emit<'_>, number: Num, dims: &[i64]) -> Vec<Num> {
     at
 }
 
-/// One of the points that a thread owns: all values, then all stores.
-fn lane_of(e: &mut Emit<'_>, group: &[&Define], at: &[Num], lane: i64, lanes: i64) {
-    let graph = e.graph;
-    let t = graph.tensor(group[0].target);
-    let mut at = at.to_vec();
-    let mut fits = None;
-    if let Some(last) = at.last_mut()
-        && lanes > 1
-    {
-        let n =
-            arith(IntOp::Add, arith(IntOp::Mul, last.clone(), int_of(last.ty, lanes)), int_of(last.ty, lane));
-        *last = Num { expr: e.named("at", n.ty, n.expr), ty: n.ty };
-        let extent = t.dims[t.dims.len() - 1];
-        if extent % lanes != 0 && lane > 0 {
-            fits = Some(cmp(CmpOp::Lt, last.expr.clone(), int_of(last.ty, extent).expr));
-        }
-    } else if lane > 0 {
-        return;
-    }
-    match fits {
-        Some(cond) => e.if_then(cond, |e| point(e, group, &at)),
-        None => e.scope(|e| point(e, group, &at)),
-    }
+/// The values of a definition's axes, from coordinates that count from 0.
+pub fn coordinates(e: &mut Emit<'_>, target: TensorId, at: &[Num]) -> Vec<Num> {
+    let lo = e.graph.tensor(target).lo.clone();
+    at.iter()
+        .zip(lo)
+        .map(|(n, lo)| {
+            let v = arith(IntOp::Add, n.clone(), int_of(n.ty, lo));
+            Num { expr: e.named("ax", v.ty, v.expr), ty: v.ty }
+        })
+        .collect()
 }
 
+/// All values at a point, then all stores. The group's axes have the same values, so that what one defines is
+/// what the next reads.
 fn point(e: &mut Emit<'_>, group: &[&Define], at: &[Num]) {
-    let graph = e.graph;
-    let mut values = Vec::new();
-    for d in group {
-        e.line(d.span);
-        bind_axes(e, &d.axes, at);
-        let dtype = graph.tensor(d.target).dtype;
-        let v = e.value(d.value);
-        let ty = Ty::of(graph.ty(d.value));
-        let rounded =
-            if group.len() > 1 { e.rounded(dtype, Num { expr: v, ty }) } else { Num { expr: v, ty } };
-        let n = Num { expr: e.named("y", ty, rounded.expr), ty };
-        e.forward(d.target, &d.axes, n.clone());
-        values.push(n);
-    }
+    let values = values(e, group, at);
     for (d, n) in group.iter().zip(values) {
         let index = own_index(e, d.target, &d.axes);
         e.store(d.target, &index, n.expr);
         e.unforward(d.target);
     }
+}
+
+/// The values at a point; axes that are bound already keep theirs.
+pub fn values(e: &mut Emit<'_>, group: &[&Define], at: &[Num]) -> Vec<Num> {
+    let graph = e.graph;
+    let mut values = Vec::new();
+    for d in group {
+        e.line(d.span);
+        for (&a, n) in d.axes.iter().zip(at) {
+            if e.axis_value(a).is_none() {
+                e.bind_axis(a, n.expr.clone(), n.ty);
+            }
+        }
+        let dtype = graph.tensor(d.target).dtype;
+        let v = e.stored_value(dtype, d.value);
+        let v = if group.len() > 1 { e.rounded(dtype, v) } else { v };
+        let n = Num { expr: e.named("y", v.ty, v.expr), ty: v.ty };
+        e.forward(d.target, &d.axes, n.clone());
+        values.push(n);
+    }
+    values
 }
 
 /// Binds axes to coordinates that count from 0.
@@ -191,13 +231,8 @@ pub fn own_index(e: &Emit<'_>, target: TensorId, axes: &[AxisId]) -> Vec<Index> 
     axes.iter()
         .enumerate()
         .map(|(d, a)| Index {
-            num: e.axis_value(*a).cloned().unwrap_or_else(|| int_of(simt::Ty::I32, t.lo[d])),
+            num: e.axis_value(*a).cloned().unwrap_or_else(|| int_of(Ty::I32, t.lo[d])),
             range: Interval::new(t.lo[d], t.lo[d] + t.dims[d] - 1),
         })
         .collect()
-}
-
-/// An index from an expression already in registers.
-pub fn plain_index(expr: Expr, ty: Ty) -> Index {
-    Index { num: Num { expr, ty }, range: Interval::FULL }
 }

@@ -9,18 +9,26 @@
 //! - Each place that may fault has a row in `program.faults`.
 
 mod arith;
+pub mod block;
 mod fold;
 mod home;
 pub mod index;
 pub mod map;
+mod map_vec;
 pub mod read;
+mod recur;
 mod row;
 mod row_layout;
 mod row_pass;
 mod row_reduce;
 mod row_split;
 pub mod scalar;
+pub mod scan;
+pub mod scatter;
 pub mod schedule;
+pub mod sort;
+pub mod step;
+pub mod thread;
 
 use crate::ir::graph::{Graph, TensorId};
 use crate::ir::plan::{Form, Plan, PlanKernel};
@@ -32,7 +40,7 @@ use girih_dsl::ast::Span;
 use index::Facts;
 use scalar::Emit;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub use home::Home;
@@ -78,6 +86,8 @@ pub struct Lowering<'a> {
     /// Where `step` goes: the innermost `Repeat` under construction, or the program.
     open: Vec<Vec<Step>>,
     names: BTreeMap<String, usize>,
+    /// Tensors whose declared uniqueness has been checked.
+    unique: BTreeSet<TensorId>,
 }
 
 /// Lowers a plan for a target under a schedule.
@@ -119,6 +129,7 @@ impl<'a> Lowering<'a> {
             fault,
             open: vec![Vec::new()],
             names: BTreeMap::new(),
+            unique: BTreeSet::new(),
         }
     }
 
@@ -126,6 +137,12 @@ impl<'a> Lowering<'a> {
         match k.form {
             Form::Map => map::lower(self, k),
             Form::Row => row::lower(self, k),
+            Form::Scan => scan::lower(self, k),
+            Form::Sort => sort::lower(self, k),
+            Form::Scatter => scatter::lower(self, k),
+            Form::Thread => thread::lower(self, k),
+            Form::Block => block::lower(self, k),
+            Form::Step => step::lower(self, k),
             _ => Err(Refusal::new(
                 Span::default(),
                 format!("kernel {}: the form {} is not there yet", k.name, k.form.name()),
@@ -218,6 +235,11 @@ impl<'a> Lowering<'a> {
         sites.len() as u32 - 1
     }
 
+    /// Whether this is the first time that a tensor's uniqueness is to be checked.
+    fn first_check(&mut self, tensor: TensorId) -> bool {
+        self.unique.insert(tensor)
+    }
+
     /// New values of `inout`s that were written beside the old ones go to their place.
     fn copy_back(&mut self) -> Result<(), Refusal> {
         for out in &self.graph.outputs {
@@ -229,8 +251,14 @@ impl<'a> Lowering<'a> {
                     None => continue,
                 },
             };
-            if from != to {
-                self.step(Step::Copy { from, to });
+            if from == to {
+                continue;
+            }
+            match out.inout {
+                Some(t) if !scatter::is_contiguous(self.graph, &self.homes[&t], t) => {
+                    scatter::copy(self, &out.name, out.tensor, t)?;
+                }
+                _ => self.step(Step::Copy { from, to }),
             }
         }
         Ok(())

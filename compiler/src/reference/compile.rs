@@ -10,7 +10,8 @@ use crate::ir::graph::{AxisId, Expr, ExprId, FoldFnId, Graph};
 use crate::vocab::dtype::{DType, Ty, Value};
 use crate::vocab::func::{Func, Meaning};
 use crate::vocab::{meaning, random};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 type Eval<T> = Box<dyn Fn(&World, &mut Env) -> T + Send + Sync>;
 
@@ -86,8 +87,12 @@ pub struct Compiler<'a> {
     pub facts: &'a Facts,
     /// Axes bound around the expression, outermost first.
     pub context: Vec<AxisId>,
-    /// Remembered values so far.
-    pub memos: usize,
+    /// How many of them are the statement's own.
+    points: usize,
+    /// The memory of each expression that has one.
+    slots: HashMap<ExprId, usize>,
+    /// Compiled expressions that are used more than once, with what was bound around them.
+    shared: HashMap<(ExprId, Vec<AxisId>), Arc<Code>>,
 }
 
 /// Below this many operations remembering costs more than it saves.
@@ -97,17 +102,47 @@ const MOST_REMEMBERED: usize = 1 << 20;
 
 impl<'a> Compiler<'a> {
     pub fn new(g: &'a Graph, facts: &'a Facts, context: &[AxisId]) -> Compiler<'a> {
-        Compiler { g, facts, context: context.to_vec(), memos: 0 }
+        Compiler {
+            g,
+            facts,
+            context: context.to_vec(),
+            points: context.len(),
+            slots: HashMap::new(),
+            shared: HashMap::new(),
+        }
+    }
+
+    /// How many memories its code wants.
+    pub fn memos(&self) -> usize {
+        self.slots.len()
     }
 
     pub fn code(&mut self, id: ExprId) -> Code {
+        let i = id.0 as usize;
+        let leaf = matches!(self.g.expr(id), Expr::Lit(_) | Expr::Axis(_) | Expr::Param(_) | Expr::Scalar(_));
+        if leaf || self.facts.uses[i] < 2 {
+            return self.fresh(id);
+        }
+        let key = (id, self.context.clone());
+        let shared = match self.shared.get(&key) {
+            Some(code) => code.clone(),
+            None => {
+                let code = Arc::new(self.fresh(id));
+                self.shared.insert(key, code.clone());
+                code
+            }
+        };
+        Code::of(self.g.ty(id), move |w, env| shared.run(w, env))
+    }
+
+    /// Compiles an expression, with a memory where it is worth one.
+    fn fresh(&mut self, id: ExprId) -> Code {
         let code = self.node(id);
         let i = id.0 as usize;
-        let free = &self.facts.axes[i];
-        let invariant = matches!(self.g.expr(id), Expr::Fold(_)) && free.len() < self.context.len();
-        let shared = self.facts.uses[i] > 1;
-        let leaf = matches!(self.g.expr(id), Expr::Read(_) | Expr::Lit(_) | Expr::Axis(_));
-        if self.facts.params[i] || leaf || !(invariant || shared) || self.facts.cost[i] < WORTH_REMEMBERING {
+        let fold = matches!(self.g.expr(id), Expr::Fold(_));
+        let invariant = fold && self.facts.axes[i].len() < self.context.len();
+        let shared = self.facts.uses[i] > 1 && !matches!(self.g.expr(id), Expr::Read(_));
+        if self.facts.params[i] || !(invariant || shared) || self.facts.cost[i] < WORTH_REMEMBERING {
             return code;
         }
         self.remember(id, code)
@@ -119,8 +154,9 @@ impl<'a> Compiler<'a> {
         let outer: BTreeSet<AxisId> = self.context.iter().take(free.len()).copied().collect();
         let all = free.len() < self.context.len() && !free.iter().all(|a| outer.contains(a));
         let epoch = self.facts.members[id.0 as usize];
-        let slot = self.memos;
-        self.memos += 1;
+        // One memory for all the places where it stands: what it depends on is the same in all.
+        let next = self.slots.len();
+        let slot = *self.slots.entry(id).or_insert(next);
         Code::of(self.g.ty(id), move |w, env| {
             let mut key = std::mem::take(&mut env.key);
             key.clear();
@@ -203,13 +239,9 @@ impl<'a> Compiler<'a> {
     }
 
     fn round(&mut self, dtype: DType, a: ExprId) -> Code {
-        // A conversion from a wider type rounds once.
-        let wide = match *self.g.expr(a) {
-            Expr::Cast(b) if is_wider(self.g.ty(b), self.g.ty(a)) => b,
-            _ => a,
-        };
-        let from = self.g.ty(wide);
-        let code = self.code(wide);
+        // From a wider type it rounds once.
+        let from = self.g.ty(a);
+        let code = self.code(a);
         round(code, from, dtype)
     }
 
@@ -298,16 +330,16 @@ impl<'a> Compiler<'a> {
         matches!(self.g.expr(id), Expr::Call(Func::Add | Func::Sub, _))
     }
 
-    /// The same all along some axis around it, so that a division may multiply by its reciprocal. (A power of two
-    /// has an exact one.)
+    /// The same all along some axis around it, so that a division may multiply by its reciprocal: anything in a fold,
+    /// what is read or folded elsewhere. (A power of two has an exact reciprocal.)
     fn common(&self, id: ExprId) -> bool {
-        if let Expr::Lit(v) = self.g.expr(id) {
-            let bits = crate::host::as_f64(*v).to_bits();
-            if bits & ((1 << 52) - 1) == 0 {
-                return false;
-            }
-        }
-        self.facts.axes[id.0 as usize].len() < self.context.len()
+        let in_fold = self.context.len() > self.points;
+        let (constant, even) = match self.g.expr(id) {
+            Expr::Lit(v) => (true, crate::host::as_f64(*v).to_bits() & ((1 << 52) - 1) == 0),
+            Expr::Scalar(_) => (true, false),
+            _ => (false, false),
+        };
+        !even && (in_fold || !constant) && self.facts.axes[id.0 as usize].len() < self.context.len()
     }
 
     fn int_call(&mut self, func: Func, args: &[ExprId], ty: Ty) -> Code {
@@ -432,11 +464,6 @@ fn int_unary(func: Func, a: Eval<I>, ty: Ty) -> Code {
         _ => unreachable!("{func:?} takes no integer: the verifier lets none through"),
     };
     Code::I(Box::new(move |w, env| num::int_call(a(w, env), I::exact(0), |x, _| num::wrap(f(x), ty))))
-}
-
-/// Holds more than an f32 does.
-fn is_wider(from: Ty, to: Ty) -> bool {
-    to == Ty::F32 && matches!(from, Ty::F64 | Ty::I64 | Ty::I32)
 }
 
 /// Conversion between compute types.

@@ -128,15 +128,6 @@ impl Machine<'_> {
         self.w.tensors[id.0 as usize] = Some(t);
     }
 
-    /// The value's expression, without a conversion that the store makes in one step.
-    fn value(&self, value: ExprId, target: TensorId) -> ExprId {
-        let g = self.w.graph;
-        match *g.expr(value) {
-            Expr::Cast(a) if is_narrow(g.tensor(target).dtype) && g.ty(value) == Ty::F32 => a,
-            _ => value,
-        }
-    }
-
     fn store(&self, value: ExprId, target: TensorId, axes: usize) -> Store {
         let g = self.w.graph;
         let t = g.tensor(target);
@@ -162,12 +153,12 @@ impl Machine<'_> {
 
     fn define(&mut self, d: &Define) -> Result<(), RunFault> {
         let (w, g) = (&self.w, self.w.graph);
-        let value = self.value(d.value, d.target);
         let mut c = Compiler::new(g, self.facts, &d.axes);
-        let code = c.code(value);
+        let code = c.code(d.value);
         let space = Box_::new(g, d.axes.iter().copied());
-        let values = visit(w, &space, g.axes.len(), c.memos, &[], |w, env, out| out.push(code.run(w, env)))?;
-        let store = self.store(value, d.target, d.axes.len());
+        let values =
+            visit(w, &space, g.axes.len(), c.memos(), &[], |w, env, out| out.push(code.run(w, env)))?;
+        let store = self.store(d.value, d.target, d.axes.len());
         let mut t = Stored::zeros(g, d.target);
         for (i, v) in values.into_iter().enumerate() {
             store.set(&mut t, i, v);
@@ -206,7 +197,7 @@ impl Machine<'_> {
             }
             (None, Combine::Fn(_)) => unreachable!("a fold function was compiled above"),
         };
-        let values = visit(&self.w, &others, g.axes.len(), c.memos, &[], walk)?;
+        let values = visit(&self.w, &others, g.axes.len(), c.memos(), &[], walk)?;
         let ty = match s.combine {
             Combine::Builtin(m) => m.result(body_ty),
             Combine::Fn(_) => body_ty,
@@ -237,7 +228,7 @@ impl Machine<'_> {
         let along = s.axes[s.along];
         let line = Box_::new(g, [along]);
         let others = Box_::new(g, s.axes.iter().copied().filter(|&a| a != along));
-        let values = visit(&self.w, &others, g.axes.len(), c.memos, &[], |w, env, out| {
+        let values = visit(&self.w, &others, g.axes.len(), c.memos(), &[], |w, env, out| {
             let mut keys = Vec::with_capacity(line.len());
             for p in 0..line.len() {
                 line.enter(p, env);
@@ -329,12 +320,11 @@ impl Machine<'_> {
 
     fn points(&self, u: &Update, compute: Ty) -> Result<Vec<Point>, RunFault> {
         let g = self.w.graph;
-        let value = self.value(u.value, u.target);
         let mut c = Compiler::new(g, self.facts, &u.axes);
         let cond = u.cond.map(|e| c.code(e));
         let place = Place::new(&mut c, u.target, &u.index);
-        let code = c.code(value);
-        let from = g.ty(value);
+        let code = c.code(u.value);
+        let from = g.ty(u.value);
         // A plain assignment rounds once, from the value's own type.
         let to = if u.op == UpdateOp::Set { from } else { compute };
         let space = Box_::new(g, u.axes.iter().copied());
@@ -343,7 +333,7 @@ impl Machine<'_> {
         } else {
             |lo, hi| FaultKind::Write { lo, hi }
         };
-        visit(&self.w, &space, g.axes.len(), c.memos, &[], |w, env, out| {
+        visit(&self.w, &space, g.axes.len(), c.memos(), &[], |w, env, out| {
             let taken = taken(cond.as_ref(), w, env);
             if taken.sure && !taken.v {
                 return;
@@ -518,14 +508,13 @@ impl Member {
             (0..d.axes.len()).filter(|p| !positions.contains(p)).map(|p| d.axes[p]).collect();
         // Outermost first: the steps, then the rest.
         let context: Vec<AxisId> = positions.iter().map(|&p| d.axes[p]).chain(rest.iter().copied()).collect();
-        let value = m.value(d.value, d.target);
         let mut c = Compiler::new(g, m.facts, &context);
-        let code = c.code(value);
+        let code = c.code(d.value);
         let t = m.w.tensor(d.target);
         let place = t.lo.iter().copied().zip(t.strides.iter().copied()).collect();
-        let store = m.store(value, d.target, d.axes.len());
+        let store = m.store(d.value, d.target, d.axes.len());
         let steps = steps.collect();
-        Member { code, memos: c.memos, store, axes: d.axes.clone(), place, steps, rest: Box_::new(g, rest) }
+        Member { code, memos: c.memos(), store, axes: d.axes.clone(), place, steps, rest: Box_::new(g, rest) }
     }
 }
 

@@ -178,9 +178,22 @@ fn stores_round_once() {
     let x = tensor(&mut g, "x", DType::F64, &[], Role::Input);
     let y = tensor(&mut g, "y", DType::BF16, &[], Role::Result);
     let v = read(&mut g, x, &[], Access::Proven);
-    let v = g.add(Expr::Cast(v), crate::vocab::dtype::Ty::F32, Default::default());
+    let v = g.add(Expr::Round(DType::BF16, v), crate::vocab::dtype::Ty::F32, Default::default());
     define(&mut g, y, &[], v);
     let x = HostTensor::from_f64(DType::F64, &[], &[1.0 + 2f64.powi(-8) + 2f64.powi(-40)]);
     let out = run(&g, &inputs(&[("x", x)])).expect("no fault");
     assert_eq!(values(&out.outputs["y"].tensor), [1.0 + 2f64.powi(-7)]);
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    for n in [128, 256] {
+        let g = matmul(DType::F16, n, n, n);
+        let x: Vec<f64> = (0..n * n).map(|c| crate::vocab::random::normal(3, c)).collect();
+        let x = HostTensor::from_f64(DType::F16, &[n, n], &x);
+        let start = std::time::Instant::now();
+        run(&g, &inputs(&[("a", x.clone()), ("b", x)])).expect("no fault");
+        println!("{n}: {:?}", start.elapsed());
+    }
 }

@@ -8,6 +8,7 @@ mod diagnose;
 pub mod diagnostic;
 mod expected;
 mod library;
+mod print;
 mod render;
 mod scan;
 pub mod source;
@@ -16,5 +17,6 @@ mod token;
 
 pub use codes::explain;
 pub use library::{library, library_names};
+pub use print::{WIDTH, format, print_expr};
 pub use render::render;
 pub use text_to_ast::{MAX_BYTES, MAX_DEPTH, parse, parse_expr};

@@ -69,7 +69,7 @@ pub fn parse(text: &str, file: u32) -> (File, Vec<Diagnostic>) {
     (out, builder.diagnostics)
 }
 
-/// Parses one expression. For tests and tools; positions are those of `text`.
+/// Parses one expression, for tests and tools. Its positions count from a `const a = ` put before it.
 pub fn parse_expr(text: &str, file: u32) -> Result<Expr, Vec<Diagnostic>> {
     let prefix = "const a = ";
     let (parsed, diagnostics) = parse(&format!("{prefix}{text}"), file);

@@ -54,3 +54,18 @@ fn every_syntax_code_has_a_case() {
     let (_, diagnostics) = girih_dsl::parse(&" ".repeat(girih_dsl::MAX_BYTES + 1), 0);
     assert_eq!(diagnostics[0].code, "E0001");
 }
+
+#[test]
+fn format() {
+    check("format", |input| {
+        let once = girih_dsl::format(input).unwrap_or_else(|d| panic!("{d:?}\n{input}"));
+        assert_eq!(girih_dsl::format(&once).expect("a right text"), once);
+        once
+    });
+}
+
+#[test]
+fn a_wrong_text_is_not_formatted() {
+    let diagnostics = girih_dsl::format("op f( {").expect_err("wrong");
+    assert_eq!(diagnostics[0].code, "E0005");
+}

@@ -47,3 +47,52 @@ fn nests_64_deep_on_a_small_stack() {
         }
     }
 }
+
+/// The tree, without the places of its parts.
+fn shape(text: &str) -> String {
+    let (file, diagnostics) = girih_dsl::parse(text, 0);
+    assert_eq!(diagnostics, [], "{text}");
+    let mut out = String::new();
+    let shown = format!("{file:?}");
+    let mut rest = shown.as_str();
+    while let Some(at) = rest.find("Span {") {
+        out += &rest[..at];
+        rest = &rest[at..];
+        rest = &rest[rest.find('}').expect("a span ends") + 1..];
+    }
+    out + rest
+}
+
+#[test]
+fn formats_to_a_fixed_point() {
+    for (name, text) in corpus() {
+        let once = girih_dsl::format(&text).expect("a right text");
+        let twice = girih_dsl::format(&once).expect("a right text");
+        assert_eq!(once, twice, "{name}");
+        assert_eq!(shape(&text), shape(&once), "{name}");
+        if let Some(long) = once.lines().find(|l| l.chars().count() > girih_dsl::WIDTH && !l.contains("//")) {
+            panic!("{name}: {} wide\n{long}", long.chars().count());
+        }
+    }
+}
+
+/// The promise is for a release build; a debug build gets more time.
+#[test]
+fn a_thousand_lines_parse_quickly() {
+    let mut text = String::new();
+    for (_, part) in corpus().iter().cycle() {
+        text += part;
+        if text.lines().count() >= 1000 {
+            break;
+        }
+    }
+    let best = (0..5)
+        .map(|_| {
+            let start = std::time::Instant::now();
+            assert_eq!(girih_dsl::parse(&text, 0).1, []);
+            start.elapsed()
+        })
+        .min();
+    let limit = std::time::Duration::from_millis(if cfg!(debug_assertions) { 200 } else { 20 });
+    assert!(best.is_some_and(|b| b < limit), "{} lines took {best:?}", text.lines().count());
+}

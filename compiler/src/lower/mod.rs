@@ -270,3 +270,6 @@ impl<'a> Lowering<'a> {
         self.program
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,3 +6,4 @@ pub mod plan;
 pub mod program;
 pub mod simt;
 pub mod simt_verify;
+pub mod tile;

@@ -10,6 +10,14 @@
 
 mod arith;
 pub mod block;
+pub mod contract;
+mod contract_coords;
+mod contract_epilogue;
+mod contract_loads;
+mod contract_mma;
+mod contract_operand;
+pub mod contract_pattern;
+mod contract_tile;
 mod fold;
 mod home;
 pub mod index;
@@ -143,10 +151,7 @@ impl<'a> Lowering<'a> {
             Form::Thread => thread::lower(self, k),
             Form::Block => block::lower(self, k),
             Form::Step => step::lower(self, k),
-            _ => Err(Refusal::new(
-                Span::default(),
-                format!("kernel {}: the form {} is not there yet", k.name, k.form.name()),
-            )),
+            Form::Contract => contract::lower(self, k),
         }
     }
 

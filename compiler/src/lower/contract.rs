@@ -1,0 +1,387 @@
+//! Form `contract`: sums of products through shared-memory tiles, with fused prologue and epilogue.
+//!
+//! `contract_pattern` recognises the shape, `contract_tile` chooses the tile level (printed by `emit --stage tile`),
+//! and here it becomes a kernel: a block makes one tile of the output; its operands come in steps along the fold
+//! through a ring of stages in shared memory; the epilogue is evaluated on the accumulators. Where blocks share a
+//! sum, their parts go to a workspace and a second kernel adds them in order.
+
+use super::contract_coords::{Place as Where, locate, plus, times};
+use super::contract_epilogue::Epilogue;
+use super::contract_loads::Loader;
+use super::contract_mma::{self, Accumulators, Registers, Tiles};
+use super::contract_operand::Ground;
+use super::contract_pattern::{ContractShape, recognise_any};
+use super::contract_tile::{Choice, FoldChoice, Wishes, choose};
+use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
+use super::{Lowering, MAX_GRID_X, Refusal, Schedule, map};
+use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId};
+use crate::ir::plan::PlanKernel;
+use crate::ir::program::BufferId;
+use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Intrinsic, SharedId, Stmt, Ty, Unroll, VarId};
+use crate::ir::tile::{FoldTile, Load, Tile};
+use crate::vocab::dtype::DType;
+use girih_dsl::ast::Span;
+
+pub use super::contract_pattern::recognise;
+
+/// Points along one side that 32-bit coordinates can number, tiles' edges included.
+const MAX_POINTS: i64 = i32::MAX as i64 - 4096;
+
+pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
+    let span = span(cx.graph, k);
+    let shape = shape(cx, k, span)?;
+    if shape.axes.iter().any(|a| a.extent == 0) {
+        return Ok(());
+    }
+    let choice = tile_choice(cx, k, &shape, span)?;
+    let tile = &choice.tile;
+    let blocks = [tile.batch, tile.split, tile.m.tiles(), tile.n.tiles()];
+    let blocks = blocks.iter().try_fold(1i64, |n, &b| n.checked_mul(b)).filter(|&n| n <= MAX_GRID_X);
+    let Some(blocks) = blocks else {
+        return Err(Refusal::new(span, "the product needs more blocks than a grid may have").setting("block"));
+    };
+    let mut e = cx.emit(&k.name);
+    e.kernel.grid = [blocks as u32, 1, 1];
+    e.kernel.block = [tile.threads, 1, 1];
+    e.kernel.min_blocks = 1;
+    let work = workspaces(cx, &mut e, &shape, tile);
+    build(cx, &mut e, &shape, &choice, &work);
+    if e.kernel.shared_bytes() > cx.target.shared_per_block {
+        let (needed, limit) = (e.kernel.shared_bytes(), cx.target.shared_per_block);
+        let message = format!(
+            "{} needs {needed} bytes of shared memory, and a block has {limit} on {}: make `block` or `step` smaller",
+            k.name, cx.target.name
+        );
+        return Err(Refusal::new(span, message).setting("block"));
+    }
+    cx.launch(e);
+    if tile.split > 1 {
+        reduce(cx, k, &shape, tile, &work, span)?;
+    }
+    Ok(())
+}
+
+fn span(graph: &Graph, k: &PlanKernel) -> Span {
+    match k.stmts.first().map(|&s| &graph.stmts[s]) {
+        Some(GraphStmt::Define(d)) => d.span,
+        _ => Span::default(),
+    }
+}
+
+fn shape<'a>(cx: &Lowering<'a>, k: &PlanKernel, span: Span) -> Result<ContractShape, Refusal> {
+    let shape = recognise_any(cx.graph, &cx.facts, &k.stmts).map_err(|why| {
+        Refusal::new(span, format!("{} is no product for the form `contract`: {why}", k.name))
+    })?;
+    let most = [&shape.m, &shape.n, &shape.batch].into_iter().map(|d| ContractShape::points(d)).max();
+    let terms = shape.folds.iter().map(|c| c.terms()).max();
+    if most.max(terms).is_some_and(|n| n > MAX_POINTS) {
+        return Err(Refusal::new(span, "more than 2³¹ points along one side of a product"));
+    }
+    Ok(shape)
+}
+
+fn tile_choice<'a>(
+    cx: &Lowering<'a>,
+    k: &PlanKernel,
+    shape: &ContractShape,
+    span: Span,
+) -> Result<Choice, Refusal> {
+    let home = |t: TensorId| cx.home(t).clone();
+    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
+    choose(&ground, cx.target, &Wishes { schedule: cx.schedule, kernel: &k.name, span })
+}
+
+/// The tile level of a kernel, for printing.
+pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
+    let span = span(cx.graph, k);
+    let shape = shape(cx, k, span)?;
+    Ok(tile_choice(cx, k, &shape, span)?.tile)
+}
+
+/// A buffer of partial sums for each fold, where blocks share them.
+fn workspaces(cx: &mut Lowering, e: &mut Emit, shape: &ContractShape, tile: &Tile) -> Vec<BufferId> {
+    if tile.split == 1 {
+        return Vec::new();
+    }
+    let len = Epilogue { shape, tile }.partials();
+    let dtypes: Vec<DType> = shape.folds.iter().map(|c| c.ty.stored()).collect();
+    let make = |(i, dtype): (usize, DType)| {
+        let name = format!("{}_parts{i}", tile.name);
+        let buffer = cx.workspace(name.clone(), dtype, &[len]);
+        e.know_buffer(buffer, &name, dtype, len);
+        buffer
+    };
+    dtypes.into_iter().enumerate().map(make).collect()
+}
+
+/// The second kernel of a split sum.
+fn reduce<'a>(
+    cx: &mut Lowering<'a>,
+    k: &'a PlanKernel,
+    shape: &ContractShape,
+    tile: &Tile,
+    work: &[BufferId],
+    span: Span,
+) -> Result<(), Refusal> {
+    let points = tile.batch * tile.m.points() * tile.n.points();
+    let mut e = cx.emit(&format!("{}_add", k.name));
+    map::grid(&mut e, points, span)?;
+    e.line(span);
+    let params: Vec<_> = work.iter().map(|&w| e.pointer(w, false)).collect();
+    let number = e.thread_number(points);
+    let inside = cmp(CmpOp::Lt, number.expr.clone(), int_of(number.ty, points).expr);
+    e.if_then(inside, |e| Epilogue { shape, tile }.reduce(e, number, &params));
+    cx.launch(e);
+    Ok(())
+}
+
+fn build(cx: &Lowering, e: &mut Emit, shape: &ContractShape, choice: &Choice, work: &[BufferId]) {
+    let home = |t: TensorId| cx.home(t).clone();
+    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
+    let tile = &choice.tile;
+    let place = locate(e, shape, tile);
+    let len = Accumulators::of(tile).len();
+    let mut shared = SharedTiles::default();
+    let mut accs = Vec::new();
+    for (i, c) in shape.folds.iter().enumerate() {
+        let acc = e.kernel.array(if i == 0 { "acc".into() } else { format!("acc{i}") }, Ty::of(c.ty), len);
+        contract_mma::clear(e, acc, len, c.ty);
+        accs.push(acc);
+        if c.terms() > 0 {
+            if i > 0 {
+                // The tiles of the sum before are still being read.
+                e.push(Stmt::Barrier);
+            }
+            let main = MainLoop { tile, fold: &tile.folds[i], shape, index: i, choice: &choice.folds[i] };
+            e.line(cx.graph.span(c.fold));
+            e.scope(|e| main.emit(e, &ground, &place, &mut shared, acc));
+        }
+    }
+    let epilogue = Epilogue { shape, tile };
+    if tile.split > 1 {
+        let params: Vec<_> = work.iter().map(|&w| e.pointer(w, true)).collect();
+        epilogue.store_partial(e, &place, &accs, &params);
+    } else {
+        epilogue.store(e, &ground, &place, &accs);
+    }
+}
+
+/// Shared arrays, used again by later sums of the same dtype.
+#[derive(Default)]
+struct SharedTiles {
+    made: Vec<(bool, DType, SharedId)>,
+}
+
+impl SharedTiles {
+    fn get(&mut self, e: &mut Emit, is_a: bool, dtype: DType, bytes: u32) -> SharedId {
+        let len = bytes * 8 / dtype.bits();
+        if let Some((_, _, id)) = self.made.iter().find(|(a, d, _)| (*a, *d) == (is_a, dtype)) {
+            let row = &mut e.kernel.shared[id.0 as usize];
+            row.len = row.len.max(len);
+            return *id;
+        }
+        let id = e.kernel.shared(if is_a { "a_tile" } else { "b_tile" }, dtype, len, 128);
+        self.made.push((is_a, dtype, id));
+        id
+    }
+}
+
+struct MainLoop<'x> {
+    tile: &'x Tile,
+    fold: &'x FoldTile,
+    shape: &'x ContractShape,
+    index: usize,
+    choice: &'x FoldChoice,
+}
+
+/// The range of steps of a block.
+struct Steps {
+    first: Expr,
+    count: Expr,
+}
+
+impl MainLoop<'_> {
+    fn emit(&self, e: &mut Emit, ground: &Ground, place: &Where, shared: &mut SharedTiles, acc: ArrayId) {
+        let (fold, tile) = (self.fold, self.tile);
+        let bytes = |op: &crate::ir::tile::Operand| fold.stages * op.place.bytes(op.dtype);
+        let a = shared.get(e, true, fold.a.dtype, bytes(&fold.a));
+        let b = shared.get(e, false, fold.b.dtype, bytes(&fold.b));
+        let mut loaders = [self.loader(true, a), self.loader(false, b)];
+        loaders.iter_mut().for_each(|l| l.prepare(e, ground, place));
+        let tiles = contract_mma::prepare(e, tile, fold, a, b);
+        let ty = self.shape.folds[self.index].ty;
+        let registers = Registers::new(e, tile, fold, ty, acc);
+        let steps = self.steps(e, place);
+        let ring = Ring { main: self, loaders: &loaders, place, steps, tiles: &tiles, registers: &registers };
+        if fold.stages == 1 { ring.single(e) } else { ring.pipelined(e) }
+    }
+
+    fn loader(&self, is_a: bool, shared: SharedId) -> Loader<'_> {
+        let c = &self.shape.folds[self.index];
+        let (side, source) =
+            if is_a { (&self.tile.m, &self.choice.a) } else { (&self.tile.n, &self.choice.b) };
+        Loader::new(self.shape, c, &self.choice.k, source, self.fold, side, is_a, shared, self.tile.threads)
+    }
+
+    fn steps(&self, e: &mut Emit, place: &Where) -> Steps {
+        let all = self.fold.steps();
+        if self.tile.split == 1 {
+            return Steps { first: lit32(0), count: lit32(all as i32) };
+        }
+        let per = (all + self.tile.split - 1) / self.tile.split;
+        let first = e.named("first", Ty::I32, times(place.part.clone(), per));
+        let left = int_op(IntOp::Sub, lit32(all as i32), first.clone());
+        let count = int_op(IntOp::Max, int_op(IntOp::Min, left, lit32(per as i32)), lit32(0));
+        Steps { first, count: e.named("count", Ty::I32, count) }
+    }
+}
+
+/// The ring of stages.
+struct Ring<'r, 'x> {
+    main: &'r MainLoop<'x>,
+    loaders: &'r [Loader<'r>; 2],
+    place: &'r Where,
+    steps: Steps,
+    tiles: &'r Tiles,
+    registers: &'r Registers,
+}
+
+impl Ring<'_, '_> {
+    fn uses_async(&self) -> bool {
+        let fold = self.main.fold;
+        [&fold.a, &fold.b].iter().any(|o| matches!(o.load, Load::Async(_)))
+    }
+
+    fn slots(&self, stage: &Expr) -> [Expr; 2] {
+        let fold = self.main.fold;
+        [&fold.a, &fold.b].map(|op| {
+            let len = op.place.bytes(op.dtype) * 8 / op.dtype.bits();
+            times(stage.clone(), len as i64)
+        })
+    }
+
+    /// Starts the copies of step `number` (from the block's first) to a stage.
+    fn issue(&self, e: &mut Emit, number: &Expr, stage: &Expr) {
+        let step = plus(self.steps.first.clone(), number.clone());
+        let k0 = e.named("k0", Ty::I32, times(step, self.main.fold.step));
+        for (loader, slot) in self.loaders.iter().zip(self.slots(stage)) {
+            let slot = e.named("slot", Ty::I32, slot);
+            e.scope(|e| loader.issue(e, self.place, &k0, &slot));
+        }
+    }
+
+    /// Stores what the copies left in registers.
+    fn finish(&self, e: &mut Emit, stage: &Expr) {
+        for (loader, slot) in self.loaders.iter().zip(self.slots(stage)) {
+            loader.finish(e, &slot);
+        }
+    }
+
+    fn commit(&self, e: &mut Emit) {
+        if self.uses_async() {
+            e.push(Stmt::Intrinsic { op: Intrinsic::CpAsyncCommit, outs: Vec::new(), args: Vec::new() });
+        }
+    }
+
+    fn wait(&self, e: &mut Emit, left: u32) {
+        if self.uses_async() {
+            let op = Intrinsic::CpAsyncWait(left as u8);
+            e.push(Stmt::Intrinsic { op, outs: Vec::new(), args: Vec::new() });
+        }
+    }
+
+    fn multiply(&self, e: &mut Emit, stage: &Expr) {
+        let main = self.main;
+        e.scope(|e| contract_mma::step(e, main.tile, main.fold, self.tiles, self.registers, stage));
+    }
+
+    /// One stage: load, multiply, and so on.
+    fn single(&self, e: &mut Emit) {
+        let it = e.kernel.var("it", Ty::I32);
+        let body = e.block(|e| {
+            e.push(Stmt::Barrier);
+            self.issue(e, &Expr::Var(it), &lit32(0));
+            self.finish(e, &lit32(0));
+            self.commit(e);
+            self.wait(e, 0);
+            e.push(Stmt::Barrier);
+            self.multiply(e, &lit32(0));
+        });
+        self.run(e, it, self.steps.count.clone(), body);
+    }
+
+    fn run(&self, e: &mut Emit, var: VarId, hi: Expr, body: Vec<Stmt>) {
+        e.push(Stmt::For { var, lo: lit32(0), hi, step: lit32(1), unroll: Unroll::None, body });
+    }
+
+    /// Several stages: a step's copies start `stages − 1` steps before it is multiplied, into the stage that the
+    /// step before read. One barrier a step says both that this step's tiles are there and that the stage is free.
+    fn pipelined(&self, e: &mut Emit) {
+        let stages = self.main.fold.stages;
+        let ahead = stages - 1;
+        let fill = e.kernel.var("fill", Ty::I32);
+        let body = e.block(|e| {
+            let there = cmp(CmpOp::Lt, Expr::Var(fill), self.steps.count.clone());
+            e.if_then(there, |e| {
+                self.issue(e, &Expr::Var(fill), &Expr::Var(fill));
+                self.finish(e, &Expr::Var(fill));
+            });
+            self.commit(e);
+        });
+        self.run(e, fill, lit32(ahead as i32), body);
+        let read = e.let_var("read", Ty::I32, lit32(0));
+        let write = e.let_var("write", Ty::I32, lit32(ahead as i32));
+        let it = e.kernel.var("it", Ty::I32);
+        let body = e.block(|e| {
+            self.wait(e, ahead - 1);
+            e.push(Stmt::Barrier);
+            let next = e.named("next", Ty::I32, add(Expr::Var(it), lit32(ahead as i32)));
+            let more = cmp(CmpOp::Lt, next.clone(), self.steps.count.clone());
+            e.if_then(more.clone(), |e| self.issue(e, &next, &Expr::Var(write)));
+            self.commit(e);
+            self.multiply(e, &Expr::Var(read));
+            if self.loaders.iter().any(|l| l.stages_registers()) {
+                e.if_then(more, |e| self.finish(e, &Expr::Var(write)));
+            }
+            for var in [read, write] {
+                e.push(Stmt::Set(var, add(Expr::Var(var), lit32(1))));
+                let last = cmp(CmpOp::Eq, Expr::Var(var), lit32(stages as i32));
+                e.push(Stmt::If { cond: last, then: vec![Stmt::Set(var, lit32(0))], otherwise: Vec::new() });
+            }
+        });
+        self.run(e, it, self.steps.count.clone(), body);
+        // No copy may be in flight when the stages are used again.
+        self.wait(e, 0);
+    }
+}
+
+/// The settings of a kernel with the values worth trying, for `--schedule each` and the tuner: (key, axis, values).
+pub fn space(graph: &Graph, stmts: &[usize]) -> Vec<(String, String, Vec<i64>)> {
+    let Ok(shape) = recognise(graph, stmts) else { return Vec::new() };
+    let last = |digits: &[super::contract_pattern::Digit]| {
+        digits.last().map(|d| (shape.axes[d.out].name.clone(), d.extent))
+    };
+    let upto = |most: i64, values: &[i64]| -> Vec<i64> {
+        let enough = values.iter().copied().find(|&v| v >= most).unwrap_or(i64::MAX);
+        values.iter().copied().filter(|&v| v <= enough).collect()
+    };
+    let mut space = Vec::new();
+    for (name, extent) in [last(&shape.m), last(&shape.n)].into_iter().flatten() {
+        space.push(("block".into(), name, upto(extent, &[16, 32, 64, 128, 256])));
+    }
+    if let Some(k) = shape.folds[0].k.last() {
+        space.push(("step".into(), k.name.clone(), upto(k.extent, &[16, 32, 64, 128])));
+        space.push(("split".into(), k.name.clone(), upto(k.extent / 64, &[1, 2, 4, 8])));
+    }
+    space.push(("stages".into(), String::new(), vec![2, 3, 4, 5]));
+    space.push(("warps".into(), String::new(), vec![4, 8]));
+    space
+}
+
+/// A schedule with one kernel's numbers set.
+pub fn with(mut schedule: Schedule, kernel: &str, settings: &[(&str, &str, i64)]) -> Schedule {
+    for (key, axis, v) in settings {
+        schedule.set(kernel, key, axis, crate::ir::graph::Word::Int(*v));
+    }
+    schedule
+}

@@ -17,6 +17,8 @@ mod contract_loads;
 mod contract_mma;
 mod contract_operand;
 pub mod contract_pattern;
+#[cfg(test)]
+mod contract_tests;
 mod contract_tile;
 mod fold;
 mod home;

@@ -32,17 +32,16 @@ pub struct Arguments {
     pub workspace: Option<DevicePointer>,
 }
 
-/// A place that faulted: its row in the program's table, the index or value there, and the value's point.
+/// A fault that a kernel recorded: its row in the program's table, and the index or value that is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub site: usize,
-    pub index: i64,
     pub value: i64,
 }
 
 /// Bytes of workspace that a launch of this program needs.
 pub fn workspace_bytes(program: &Program) -> u64 {
-    program.buffers.iter().filter(|b| is_internal(b)).map(|b| part_bytes(b)).sum::<u64>().max(PART)
+    program.buffers.iter().filter(|b| is_internal(b)).map(part_bytes).sum::<u64>().max(PART)
 }
 
 fn is_internal(buffer: &Buffer) -> bool {
@@ -131,8 +130,11 @@ impl Prepared {
         let calls = builder.steps(&program.steps, &mut Vec::new());
         let mut slots = builder.slots.into_boxed_slice();
         let slot_pointers = slots.iter_mut().map(|s| std::ptr::from_mut(s).cast()).collect();
-        let fault = program.buffers.iter().position(|b| b.role == BufferRole::Fault).map(|i| pointers[i]);
+        let fault = fault_buffer(program, &pointers);
         let executable = executable.clone();
+        if let Some(fault) = fault {
+            upload(executable.device(), fault, &[0; FAULT_BYTES as usize])?;
+        }
         Ok(Prepared { executable, pointers, fault, calls, slots, slot_pointers, _workspace: workspace })
     }
 
@@ -148,19 +150,21 @@ impl Prepared {
             return Err(Error::argument("stream", "it is of another device than the program was loaded on"));
         }
         let _entered = device.enter()?;
-        if let Some(fault) = self.fault {
-            fill(fault, 0, stream)?;
-        }
         run(&self.calls, &mut self.slots, &mut self.slot_pointers, stream)
     }
 
-    /// The fault of the last launch, if there was one. Wait for the stream first: this reads the device's memory.
+    /// The first fault of the launches since the last call, if there was one. Wait for the stream first: this reads
+    /// the device's memory.
     pub fn fault(&self) -> Result<Option<Fault>> {
         let Some(fault) = self.fault else { return Ok(None) };
         let mut bytes = [0u8; FAULT_BYTES as usize];
         download(self.executable.device(), fault, &mut bytes)?;
         let word = |i: usize| i64::from_le_bytes(bytes[8 * i..8 * i + 8].try_into().expect("eight bytes"));
-        Ok((word(0) != 0).then(|| Fault { site: word(0) as usize - 1, index: word(1), value: word(2) }))
+        if word(0) == 0 {
+            return Ok(None);
+        }
+        upload(self.executable.device(), fault, &[0; FAULT_BYTES as usize])?;
+        Ok(Some(Fault { site: word(0) as usize - 1, value: word(1) }))
     }
 
     /// Sets results and intermediate values to a byte, so that what is not written shows. Not the fault buffer,
@@ -370,6 +374,13 @@ fn place(program: &Program, arguments: &Arguments, base: DevicePointer) -> Vec<D
         pointer
     };
     program.buffers.iter().map(&mut place_one).collect()
+}
+
+/// The fault buffer, if a kernel can fault. It is cleared when it is read and not at each launch: kernels keep the
+/// first fault that is recorded.
+fn fault_buffer(program: &Program, pointers: &[DevicePointer]) -> Option<DevicePointer> {
+    let at = program.buffers.iter().position(|b| b.role == BufferRole::Fault)?;
+    (!program.faults.is_empty()).then(|| pointers[at])
 }
 
 /// The scalars' slots, in the program's order.

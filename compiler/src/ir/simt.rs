@@ -114,8 +114,9 @@ pub enum Expr {
     Load(Mem, Box<Expr>),
     /// A scalar function of the vocabulary at operand types that fit its law (I32, I64, F32, F64, Bool).
     Call(Func, Vec<Expr>),
-    /// Plain machine arithmetic on I32, I64, U32, U64: wraps; Div and Rem only of non-negative operands by positive
-    /// ones (they print as `/` and `%`); for indices whose signs are known.
+    /// Plain machine arithmetic on I32, I64, U32, U64, for indices: U32 and U64 wrap, I32 and I64 must not overflow
+    /// (they print as C's signed operators; the functions `Func::Add` and so on wrap). Div and Rem only of
+    /// non-negative operands by positive ones; shift counts are below the width.
     Int(IntOp, Box<Expr>, Box<Expr>),
     /// `a < b` and its like on registers of one type.
     Compare(CmpOp, Box<Expr>, Box<Expr>),
@@ -363,11 +364,38 @@ impl Kernel {
         self.block.iter().product()
     }
 
-    /// Bytes of shared memory with every array at its alignment, in order.
+    /// The first byte of each shared array, with every array at its alignment, in order.
+    pub fn shared_offsets(&self) -> Vec<u32> {
+        let mut at = 0u32;
+        let mut offsets = Vec::new();
+        for s in &self.shared {
+            at = at.next_multiple_of(s.align.max(1));
+            offsets.push(at);
+            at += s.bytes();
+        }
+        offsets
+    }
+
+    /// Bytes of shared memory.
     pub fn shared_bytes(&self) -> u32 {
-        self.shared
-            .iter()
-            .fold(0, |at, s| at.next_multiple_of(s.align) + (s.len * s.dtype.bits()).div_ceil(8))
+        self.shared_offsets().last().zip(self.shared.last()).map_or(0, |(at, s)| at + s.bytes())
+    }
+
+    /// Bytes of dynamic shared memory to launch with: all of it where it does not fit what a kernel may declare.
+    pub fn dynamic_shared_bytes(&self) -> u32 {
+        match self.shared_bytes() {
+            bytes if bytes > STATIC_SHARED => bytes,
+            _ => 0,
+        }
+    }
+}
+
+/// Shared memory that a kernel may declare; more is given at launch.
+pub const STATIC_SHARED: u32 = 48 << 10;
+
+impl Shared {
+    pub fn bytes(&self) -> u32 {
+        (self.len * self.dtype.bits()).div_ceil(8)
     }
 }
 

@@ -606,14 +606,7 @@ fn granule(kernel: &Kernel) -> u32 {
 }
 
 /// First byte, bytes and name of each shared array.
-pub fn shared_layout(kernel: &Kernel) -> Vec<(u32, u32, String)> {
-    let mut at = 0u32;
-    let mut layout = Vec::new();
-    for s in &kernel.shared {
-        at = at.next_multiple_of(s.align.max(1));
-        let bytes = (s.len * s.dtype.bits()).div_ceil(8);
-        layout.push((at, bytes, s.name.clone()));
-        at += bytes;
-    }
-    layout
+fn shared_layout(kernel: &Kernel) -> Vec<(u32, u32, String)> {
+    let arrays = kernel.shared_offsets().into_iter().zip(&kernel.shared);
+    arrays.map(|(at, s)| (at, s.bytes(), s.name.clone())).collect()
 }

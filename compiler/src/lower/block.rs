@@ -25,7 +25,7 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     for m in 0..p.recur.members.len() {
         widest = widest.max(count(&p.dims(cx.graph, m, &p.coupled[m]), p.span, &k.name)?);
     }
-    let threads = cx.schedule.int(&k.name, "threads", "").unwrap_or(THREADS).min((widest + 31) / 32 * 32);
+    let threads = super::map::threads(cx, &k.name, THREADS, p.span)?.min((widest + 31) / 32 * 32);
     let mut e = cx.emit(&k.name);
     e.kernel.block = [threads as u32, 1, 1];
     e.kernel.grid = [blocks as u32, 1, 1];

@@ -125,7 +125,7 @@ fn reduce<'a>(
 ) -> Result<(), Refusal> {
     let points = tile.batch * tile.m.points() * tile.n.points();
     let mut e = cx.emit(&format!("{}_add", k.name));
-    map::grid(&mut e, points, span)?;
+    map::grid(&mut e, points, map::THREADS, span)?;
     e.line(span);
     let params: Vec<_> = work.iter().map(|&w| e.pointer(w, false)).collect();
     let number = e.thread_number(points);

@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Home {
     pub buffer: BufferId,
+    /// What the buffer holds: the tensor's dtype, or I8 while a kernel whose threads would share bytes of a packed
+    /// tensor writes it.
+    pub dtype: DType,
     /// Elements (nibbles, for packed dtypes) between neighbours along each dim.
     pub strides: Vec<i64>,
     /// Elements of the buffer, gaps and padding included.
@@ -119,7 +122,7 @@ fn home(
     let len = len.max(bytes * 8 / t.dtype.bits() as i64);
     let name = if t.version == 0 { t.name.clone() } else { format!("{}_{}", t.name, t.version) };
     program.buffers.push(Buffer { name, dtype: t.dtype, dims: t.dims.clone(), bytes, role });
-    Home { buffer: BufferId(program.buffers.len() as u32 - 1), strides, len, align }
+    Home { buffer: BufferId(program.buffers.len() as u32 - 1), dtype: t.dtype, strides, len, align }
 }
 
 /// What the buffer of a defined tensor's class is for.

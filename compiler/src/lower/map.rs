@@ -5,14 +5,14 @@
 use super::index::{Interval, reads};
 use super::read::Index;
 use super::scalar::{Emit, Num, arith, cmp, int_of};
-use super::{Lowering, MAX_GRID_X, Refusal, home, map_vec};
+use super::{Choice, Lowering, MAX_GRID_X, Refusal, home, map_vec};
 use crate::ir::graph::{AxisId, Define, Graph, Stmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::simt::{CmpOp, IntOp, Ty};
 use girih_dsl::ast::Span;
 
 /// Threads of a block.
-const THREADS: i64 = 256;
+pub const THREADS: i64 = 256;
 
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
     let graph = cx.graph;
@@ -115,8 +115,9 @@ pub fn launch_points<'a>(
     if threads == 0 {
         return Ok(());
     }
+    let width = self::threads(cx, name, THREADS, span)?;
     let mut e = cx.emit(name);
-    grid(&mut e, threads, span)?;
+    grid(&mut e, threads, width, span)?;
     e.line(span);
     let id = e.thread_number(threads);
     let inside = cmp(CmpOp::Lt, id.expr.clone(), int_of(id.ty, threads).expr);
@@ -134,9 +135,34 @@ pub fn count(dims: &[i64], span: Span, name: &str) -> Result<i64, Refusal> {
     n.filter(|&n| n < 1 << 48).ok_or_else(|| Refusal::new(span, format!("{name} has too many elements")))
 }
 
-/// Sets a one-dimensional grid with a thread for each of `threads` points.
-pub fn grid(e: &mut Emit<'_>, threads: i64, span: Span) -> Result<(), Refusal> {
-    let width = THREADS.min((threads + 31) / 32 * 32);
+/// Threads of a block: as set, or `usual`.
+pub fn threads(cx: &Lowering<'_>, kernel: &str, usual: i64, span: Span) -> Result<i64, Refusal> {
+    match cx.schedule.int(kernel, "threads", "") {
+        None => Ok(usual),
+        Some(n) if (32..=1024).contains(&n) && n % 32 == 0 => Ok(n),
+        Some(n) => {
+            let why = format!("threads = {n} does not fit: a block has 32 to 1024 threads, a multiple of 32");
+            Err(Refusal::new(span, why).setting("threads"))
+        }
+    }
+}
+
+/// The settings that a map leaves open.
+pub fn space(graph: &Graph, k: &PlanKernel) -> Vec<Choice> {
+    let wide = k.stmts.iter().any(|&s| match &graph.stmts[s] {
+        Stmt::Define(d) => graph.tensor(d.target).dims.last().is_some_and(|n| n % 2 == 0),
+        _ => false,
+    });
+    let mut space = vec![Choice::ints("threads", "", &[64, 128, 256, 512])];
+    if wide {
+        space.push(Choice::ints("vector", "", &[1, 2, 4, 8]));
+    }
+    space
+}
+
+/// Sets a one-dimensional grid with a thread for each of `threads` points, `width` of them a block.
+pub fn grid(e: &mut Emit<'_>, threads: i64, width: i64, span: Span) -> Result<(), Refusal> {
+    let width = width.min((threads + 31) / 32 * 32);
     let blocks = (threads + width - 1) / width;
     if blocks > MAX_GRID_X {
         return Err(Refusal::new(

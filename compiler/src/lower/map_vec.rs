@@ -20,11 +20,11 @@ const NODES: usize = 160;
 pub fn width(cx: &Lowering<'_>, name: &str, group: &[&Define]) -> Result<i64, Refusal> {
     let most = legal_width(cx, group);
     if let Some(wish) = cx.schedule.int(name, "vector", "") {
-        return if (1..=most).contains(&wish) && wish & (wish - 1) == 0 {
-            Ok(wish)
+        // A wish: where the layout does not allow it, the widest that it does.
+        return if wish > 0 && wish & (wish - 1) == 0 {
+            Ok(wish.min(most))
         } else {
-            let why =
-                format!("vector = {wish} does not fit: {name} takes 1 to {most} neighbours, a power of two");
+            let why = format!("vector = {wish} is no width of {name}: write 1, 2, 4 or 8");
             Err(Refusal::new(group[0].span, why).setting("vector"))
         };
     }

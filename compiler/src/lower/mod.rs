@@ -17,6 +17,7 @@ mod contract_loads;
 mod contract_mma;
 mod contract_operand;
 pub mod contract_pattern;
+#[cfg(test)]
 mod contract_tests;
 mod contract_tile;
 mod cuda_expr;
@@ -57,7 +58,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub use home::Home;
-pub use schedule::{Schedule, schedules};
+pub use schedule::{Choice, Schedule, schedules};
 
 /// Why a plan cannot be lowered as the schedule asks.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +106,7 @@ pub struct Lowering<'a> {
 
 /// Lowers a plan for a target under a schedule.
 pub fn plan_to_program(plan: &Plan, target: &Target, schedule: &Schedule) -> Result<Program, Refusal> {
+    let schedule = &schedule::effective(plan, target, schedule);
     let mut cx = Lowering::new(plan, target, schedule);
     for k in &plan.kernels {
         let first = cx.program.kernels.len();
@@ -114,6 +116,20 @@ pub fn plan_to_program(plan: &Plan, target: &Target, schedule: &Schedule) -> Res
     }
     cx.copy_back()?;
     Ok(cx.finish())
+}
+
+/// The settings that a kernel's form leaves open, with the values worth trying.
+pub fn space(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
+    let _ = target;
+    match k.form {
+        Form::Map => map::space(&plan.graph, k),
+        Form::Contract => {
+            let found = contract::space(&plan.graph, &k.stmts);
+            found.iter().map(|(key, axis, v)| Choice::ints(key, axis, v)).collect()
+        }
+        Form::Block => vec![Choice::ints("threads", "", &[64, 128, 256, 512, 1024])],
+        _ => Vec::new(),
+    }
 }
 
 impl<'a> Lowering<'a> {
@@ -146,7 +162,37 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// Threads of most forms would share the bytes of packed targets: those are written one a byte, then packed.
     fn lower_kernel(&mut self, k: &'a PlanKernel) -> Result<(), Refusal> {
+        let targets = k.stmts.iter().flat_map(|&s| self.graph.stmts[s].targets());
+        let packed: Vec<TensorId> = targets.filter(|&t| self.graph.tensor(t).dtype.bits() == 4).collect();
+        if k.form == Form::Map || packed.is_empty() {
+            return self.lower_form(k);
+        }
+        let packed: Vec<(TensorId, Home)> = packed.into_iter().map(|t| (t, self.unpack_home(t))).collect();
+        self.lower_form(k)?;
+        for (t, own) in packed {
+            let bytes = std::mem::replace(self.home_mut(t), own);
+            scatter::copy_from(self, &k.name, &bytes, t)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a packed tensor live a byte an element; gives its own home.
+    fn unpack_home(&mut self, t: TensorId) -> Home {
+        let tensor = self.graph.tensor(t);
+        let buffer = self.workspace(format!("{}_bytes", tensor.name), DType::I8, &tensor.dims);
+        let strides = home::contiguous(DType::I8, &tensor.dims);
+        let len = tensor.dims.iter().product();
+        let bytes = Home { buffer, dtype: DType::I8, strides, len, align: 256 };
+        std::mem::replace(self.home_mut(t), bytes)
+    }
+
+    fn home_mut(&mut self, t: TensorId) -> &mut Home {
+        Rc::make_mut(&mut self.homes).get_mut(&t).expect("every tensor has a home")
+    }
+
+    fn lower_form(&mut self, k: &'a PlanKernel) -> Result<(), Refusal> {
         match k.form {
             Form::Map => map::lower(self, k),
             Form::Row => row::lower(self, k),
@@ -156,7 +202,11 @@ impl<'a> Lowering<'a> {
             Form::Thread => thread::lower(self, k),
             Form::Block => block::lower(self, k),
             Form::Step => step::lower(self, k),
-            Form::Contract => contract::lower(self, k),
+            // Every definition can be a map: what the pattern does not take is one.
+            Form::Contract => contract::lower(self, k).or_else(|why| match why.setting {
+                None => map::lower(self, k),
+                Some(_) => Err(why),
+            }),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Emit, reads and writes of tensors: offsets, guards, defaults and faults.
 
 use super::arith::default_of;
+use super::home::Home;
 use super::index::Interval;
 use super::scalar::{Emit, Num, and, arith, cast, compare, int, int_of, lit64, not, sub, widen};
 use crate::ir::graph::{Access, ExprId, Read, TensorId};
@@ -174,8 +175,13 @@ impl<'a> Emit<'a> {
 
     /// The element's place in its buffer, of indices that are inside: I32 where the buffer allows, else I64.
     pub fn offset(&mut self, tensor: TensorId, index: &[Index]) -> Expr {
-        let t = self.graph.tensor(tensor);
         let home = self.home(tensor);
+        self.offset_in(&home, tensor, index)
+    }
+
+    /// As `offset`, for elements of `tensor` that stand in another home.
+    pub fn offset_in(&mut self, home: &Home, tensor: TensorId, index: &[Index]) -> Expr {
+        let t = self.graph.tensor(tensor);
         let wide = home.len > i32::MAX as i64;
         let ty = if wide { Ty::I64 } else { Ty::I32 };
         let mut sum = int_of(ty, 0);
@@ -194,6 +200,12 @@ impl<'a> Emit<'a> {
     /// Stores a value of the dtype's compute type at indices that are inside.
     pub fn store(&mut self, tensor: TensorId, index: &[Index], value: Expr) {
         let at = self.offset(tensor, index);
+        let dtype = self.graph.tensor(tensor).dtype;
+        let value = if self.home(tensor).dtype == dtype {
+            value
+        } else {
+            self.rounded(dtype, Num { expr: value, ty: Ty::of(dtype.compute()) }).expr
+        };
         let param = self.tensor_param(tensor, true);
         self.push(Stmt::Store(Mem::Global(param), at, value));
     }

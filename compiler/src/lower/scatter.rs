@@ -20,7 +20,7 @@ use crate::ir::graph::{
 };
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::{BufferId, FaultKind, Step};
-use crate::ir::simt::{AtomicOp, CmpOp, Expr, IntOp, Mem, Stmt, Ty, Unroll, VarId};
+use crate::ir::simt::{AtomicOp, CmpOp, Expr, IntOp, Mem, Stmt, Ty, VarId};
 use crate::vocab::dtype::{DType, Value};
 use crate::vocab::monoid::Monoid;
 
@@ -59,7 +59,6 @@ impl<'a> Scatter<'a> {
         let dtype = cx.graph.tensor(self.u.target).dtype;
         let atomic = matches!(dtype, DType::I32 | DType::I64);
         match self.u.op {
-            _ if dtype.bits() == 4 => self.sorted(cx),
             _ if self.u.distinct => self.direct(cx),
             UpdateOp::Set => self.last_wins(cx, points),
             _ if atomic => self.atomics(cx),
@@ -77,7 +76,7 @@ impl<'a> Scatter<'a> {
                 if from.buffer == to.buffer || t.dims.contains(&0) {
                     return Ok(());
                 }
-                if from.strides == to.strides {
+                if from.strides == to.strides && from.dtype == to.dtype {
                     cx.step(Step::Copy { from: from.buffer, to: to.buffer });
                     return Ok(());
                 }
@@ -303,10 +302,8 @@ impl<'a> Scatter<'a> {
         elements: i64,
     ) -> Result<(), Refusal> {
         let key_ty = Ty::of(dtype.compute());
-        let packed = cx.graph.tensor(self.u.target).dtype.bits() == 4;
         let plain = split.dims(&self.dims, &split.plain);
-        // Threads that share a byte would lose each other's nibble: one thread then takes all points in order.
-        let dims = if packed { vec![1] } else { [vec![n], plain.clone()].concat() };
+        let dims = [vec![n], plain].concat();
         launch_points(cx, &self.name, &dims, self.u.span, |e, at| {
             let (p_keys, p_order) = (e.pointer(keys, false), e.pointer(order, false));
             let load = move |e: &mut Emit<'a>, s: Expr| {
@@ -316,23 +313,10 @@ impl<'a> Scatter<'a> {
                 (at, Expr::Var(e.let_var("key", key_ty, key)))
             };
             let head = Head { split, load: &load, n, elements, key_ty };
-            if packed {
-                return self.serial(e, &head, &plain);
-            }
             let s = to(at[0].clone(), Ty::I32);
             let s = e.named("s", Ty::I32, s);
             self.element(e, &head, s, &at[1..]);
         })
-    }
-
-    fn serial(&self, e: &mut Emit<'a>, head: &Head<'_, 'a>, plain: &[i64]) {
-        let total: i64 = plain.iter().product();
-        for_loop(e, "s", 0, head.n, |e, s| {
-            for_loop(e, "plain", 0, total, |e, at| {
-                let at = super::map::decode(e, Num { expr: at, ty: Ty::I32 }, plain);
-                self.element(e, head, s, &at);
-            });
-        });
     }
 
     /// If the sorted place `s` is the first of its element: combines the element's points and stores.
@@ -567,14 +551,7 @@ fn linear(at: &[Num], dims: &[i64]) -> Num {
     sum
 }
 
-fn for_loop<'a>(e: &mut Emit<'a>, name: &str, lo: i64, hi: i64, f: impl FnOnce(&mut Emit<'a>, Expr)) {
-    let var = e.kernel.var(name, Ty::I32);
-    let body = e.block(|e| f(e, Expr::Var(var)));
-    let (lo, hi, step) = (lit32(lo as i32), lit32(hi as i32), lit32(1));
-    e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::None, body });
-}
-
-/// A thread for each element of a tensor (for packed dtypes: for each row).
+/// A thread for each element of a tensor (for packed buffers: for each byte, whose elements it takes in turn).
 pub fn each_element<'a>(
     cx: &mut Lowering<'a>,
     name: &str,
@@ -582,37 +559,49 @@ pub fn each_element<'a>(
     f: impl Fn(&mut Emit<'a>, &[Index]),
 ) -> Result<(), Refusal> {
     let t = cx.graph.tensor(tensor);
-    let packed = t.dtype.bits() == 4 && !t.dims.is_empty();
-    let outer = if packed { &t.dims[..t.dims.len() - 1] } else { &t.dims[..] };
-    if t.dims.contains(&0) {
-        return Ok(());
+    let index = |at: &[Num]| -> Vec<Index> {
+        at.iter()
+            .enumerate()
+            .map(|(d, n)| Index {
+                num: arith(IntOp::Add, n.clone(), int_of(n.ty, t.lo[d])),
+                range: Interval::new(t.lo[d], t.lo[d] + t.dims[d] - 1),
+            })
+            .collect()
+    };
+    if cx.home(tensor).dtype.bits() != 4 || t.dims.is_empty() {
+        return launch_points(cx, name, &t.dims, t.span, |e, at| f(e, &index(at)));
     }
-    launch_points(cx, name, outer, t.span, |e, at| {
-        let index = |at: &[Num]| -> Vec<Index> {
-            at.iter()
-                .enumerate()
-                .map(|(d, n)| Index {
-                    num: arith(IntOp::Add, n.clone(), int_of(n.ty, t.lo[d])),
-                    range: Interval::new(t.lo[d], t.lo[d] + t.dims[d] - 1),
-                })
-                .collect()
-        };
-        if !packed {
-            return f(e, &index(at));
-        }
-        for_loop(e, "i", 0, t.dims[t.dims.len() - 1], |e, i| {
+    let mut dims = t.dims.clone();
+    let extent = dims.pop().expect("a packed tensor of rank 0 is taken above");
+    dims.push((extent + 1) / 2);
+    launch_points(cx, name, &dims, t.span, |e, at| {
+        for lane in 0..2 {
             let mut at = at.to_vec();
-            at.push(Num { expr: i, ty: Ty::I32 });
-            f(e, &index(&at));
-        });
+            let byte = at.pop().expect("the dims have a last one");
+            let n = arith(IntOp::Mul, byte.clone(), int_of(byte.ty, 2));
+            let n = arith(IntOp::Add, n, int_of(byte.ty, lane));
+            let n = Num { expr: e.named("at", n.ty, n.expr), ty: n.ty };
+            let inside = cmp(CmpOp::Lt, n.expr.clone(), int_of(n.ty, extent).expr);
+            at.push(n);
+            match lane {
+                0 => e.scope(|e| f(e, &index(&at))),
+                _ => e.if_then(inside, |e| f(e, &index(&at))),
+            }
+        }
     })
 }
 
 /// Copies a tensor's elements to a tensor of the same shape and dtype with another layout.
 pub fn copy(cx: &mut Lowering<'_>, name: &str, from: TensorId, to: TensorId) -> Result<(), Refusal> {
+    let from = cx.home(from).clone();
+    copy_from(cx, name, &from, to)
+}
+
+/// As `copy`, from a home of no tensor.
+pub fn copy_from(cx: &mut Lowering<'_>, name: &str, from: &home::Home, to: TensorId) -> Result<(), Refusal> {
     each_element(cx, name, to, |e, index| {
-        let at = e.offset(from, index);
-        let p = e.tensor_param(from, false);
+        let at = e.offset_in(from, to, index);
+        let p = e.pointer(from.buffer, false);
         e.store(to, index, Expr::Load(Mem::Global(p), Box::new(at)));
     })
 }

@@ -1,9 +1,9 @@
 //! Schedules: the choices that the lowering leaves open, by kernel, key and axis.
 
-use crate::ir::graph::Word;
-use crate::ir::plan::Plan;
+use crate::ir::graph::{AxisId, Expr, Graph, Stmt, TileBlock, Word};
+use crate::ir::plan::{Plan, PlanKernel};
 use crate::vocab::target::Target;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Settings of each kernel of a plan. What is not set is chosen by the form.
@@ -92,11 +92,136 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// Every schedule that the forms accept for this plan on this target, within the op's `tile` blocks; the first is
-/// the one that the forms choose by themselves.
+/// One setting of a kernel with the values that it may have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    pub key: String,
+    /// Empty for settings without an axis.
+    pub axis: String,
+    pub values: Vec<Word>,
+}
+
+impl Choice {
+    /// A choice among numbers.
+    pub fn ints(key: &str, axis: &str, values: &[i64]) -> Choice {
+        let values = values.iter().map(|&v| Word::Int(v)).collect();
+        Choice { key: key.into(), axis: axis.into(), values }
+    }
+}
+
+/// The settings of the op's `tile` blocks that speak of a kernel on a target, later ones before earlier ones.
+fn written(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
+    let mut found: Vec<Choice> = Vec::new();
+    for tile in plan.graph.tiles.iter().filter(|t| speaks(plan, k, target, t)) {
+        for s in &tile.settings {
+            let axis = s.axis.clone().unwrap_or_default();
+            if !axis.is_empty() && !has_axis(&plan.graph, k, &axis) {
+                continue;
+            }
+            found.retain(|c| c.key != s.key || c.axis != axis);
+            found.push(Choice { key: s.key.clone(), axis, values: s.choices.clone() });
+        }
+    }
+    found
+}
+
+fn speaks(plan: &Plan, k: &PlanKernel, target: &Target, tile: &TileBlock) -> bool {
+    let on = |name: &String| target.name == name || target.name.strip_suffix('a') == Some(name);
+    let of = |def: &String| {
+        let targets = k.stmts.iter().flat_map(|&s| plan.graph.stmts[s].targets());
+        targets.into_iter().any(|t| plan.graph.tensor(t).name == *def)
+    };
+    (tile.targets.is_empty() || tile.targets.iter().any(on)) && tile.def.as_ref().is_none_or(of)
+}
+
+/// Whether a statement of the kernel, or a fold in it, has an axis of this name.
+fn has_axis(graph: &Graph, k: &PlanKernel, name: &str) -> bool {
+    let named = |a: &AxisId| graph.axis(*a).name == name;
+    k.stmts.iter().any(|&s| {
+        let own = match &graph.stmts[s] {
+            Stmt::Define(d) => d.axes.iter().any(named),
+            Stmt::Scan(s) => s.axes.iter().any(named),
+            Stmt::Sort(s) => s.axes.iter().any(named),
+            Stmt::Update(u) => u.axes.iter().any(named),
+            Stmt::Recur(r) => r.members.iter().any(|d| d.axes.iter().any(named)),
+            Stmt::Table { .. } => false,
+        };
+        own || folds(graph, &graph.stmts[s]).iter().any(named)
+    })
+}
+
+/// The axes that folds in a statement bind.
+fn folds(graph: &Graph, stmt: &Stmt) -> Vec<AxisId> {
+    let mut seen = BTreeSet::new();
+    let mut todo = super::index::roots(stmt);
+    let mut axes = Vec::new();
+    while let Some(id) = todo.pop() {
+        if seen.insert(id) {
+            if let Expr::Fold(f) = graph.expr(id) {
+                axes.extend(&f.axes);
+            }
+            todo.extend(graph.children(id));
+        }
+    }
+    axes
+}
+
+/// A schedule with what the `tile` blocks say added where it says nothing. Of several values the first counts.
+pub fn effective(plan: &Plan, target: &Target, schedule: &Schedule) -> Schedule {
+    let mut all = schedule.clone();
+    for k in &plan.kernels {
+        for c in written(plan, k, target) {
+            if let (Some(v), None) = (c.values.first(), all.get(&k.name, &c.key, &c.axis)) {
+                all.set(&k.name, &c.key, &c.axis, v.clone());
+            }
+        }
+    }
+    all
+}
+
+/// What a kernel leaves open, narrowed by the `tile` blocks.
+fn open(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
+    let written = written(plan, k, target);
+    let mut open = super::space(plan, k, target);
+    for c in &mut open {
+        if let Some(w) = written.iter().find(|w| w.key == c.key && w.axis == c.axis) {
+            c.values = w.values.clone();
+        }
+    }
+    // A written set of values is a choice too, whether the form would have tried it or not.
+    let more = written.into_iter().filter(|w| w.values.len() > 1);
+    let more: Vec<Choice> =
+        more.filter(|w| !open.iter().any(|c| c.key == w.key && c.axis == w.axis)).collect();
+    open.extend(more);
+    open
+}
+
+/// Schedules of one kernel that are tried at most.
+const MOST: usize = 512;
+
+/// Every schedule that the forms accept for this plan on this target, within the op's `tile` blocks: first the one
+/// that the forms choose by themselves, then each combination of one kernel's settings, kernel by kernel.
 pub fn schedules(plan: &Plan, target: &Target) -> Vec<Schedule> {
-    let _ = (plan, target);
-    vec![Schedule::default()]
+    let mut all = vec![Schedule::default()];
+    for k in &plan.kernels {
+        let mut own = vec![Schedule::default()];
+        for c in open(plan, k, target) {
+            let wider = own.iter().flat_map(|s| {
+                c.values.iter().map(|v| {
+                    let mut s = s.clone();
+                    s.set(&k.name, &c.key, &c.axis, v.clone());
+                    s
+                })
+            });
+            let wider: Vec<Schedule> = wider.take(MOST).collect();
+            if !wider.is_empty() {
+                own = wider;
+            }
+        }
+        all.extend(own.into_iter().filter(|s| !s.kernels.is_empty()));
+    }
+    all.retain(|s| super::plan_to_program(plan, target, s).is_ok());
+    all
 }
 
 #[cfg(test)]

@@ -327,7 +327,7 @@ fn merge_kernel(
 ) -> Result<(), Refusal> {
     let ty = Ty::of(dtype.compute());
     let mut e = cx.emit(name);
-    super::map::grid(&mut e, rows * n, span)?;
+    super::map::grid(&mut e, rows * n, super::map::THREADS, span)?;
     e.line(span);
     let p_keys = e.pointer(keys, false);
     let p_from = e.pointer(from, false);

@@ -1,5 +1,7 @@
 //! The stages between the levels, and what several of them share.
 
+pub mod ast_to_graph;
+pub mod bind;
 pub mod bounds;
 pub mod compact;
 pub mod cost;
@@ -9,6 +11,7 @@ pub mod graph_to_plan;
 pub mod group;
 pub mod hoist;
 pub mod inline;
+pub mod module;
 pub mod rows;
 pub mod shape;
 pub mod sites;

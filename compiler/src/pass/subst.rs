@@ -28,6 +28,11 @@ impl Subst {
         Subst { done: map.into_iter().collect() }
     }
 
+    /// Replaces one more expression from now on.
+    pub fn put(&mut self, from: ExprId, to: ExprId) {
+        self.done.insert(from, to);
+    }
+
     pub fn apply(&mut self, g: &mut Graph, e: ExprId) -> ExprId {
         if let Some(&to) = self.done.get(&e) {
             return to;

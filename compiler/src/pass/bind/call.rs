@@ -1,0 +1,312 @@
+//! Calls in expressions: built-in functions (a table), casts, and fns, whose bodies are built where they are called.
+
+use super::build;
+use super::elab::{Elab, Frame, Meaning};
+use super::typ::{Typ, Val};
+use crate::pass::module::{Callable, Found};
+use crate::vocab::dtype::{DType, Ty};
+use crate::vocab::func::Func;
+use girih_dsl::ast::*;
+use girih_dsl::diagnostic::Diagnostic;
+
+/// How a built-in function treats its arguments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// n floats of one type give that type.
+    Float(usize),
+    /// A float gives a bool.
+    Test,
+    /// A number gives its type.
+    Number,
+    /// Two or more numbers give the type in which they meet.
+    Many,
+    Clamp,
+    CeilDiv,
+    Ldexp,
+    Tf32,
+    Bits,
+    FromBits,
+    /// (seed, counter)
+    Random,
+}
+
+const FUNCTIONS: [(&str, Func, Shape); 44] = [
+    ("abs", Func::Abs, Shape::Number),
+    ("sign", Func::Sign, Shape::Number),
+    ("min", Func::Min, Shape::Many),
+    ("max", Func::Max, Shape::Many),
+    ("clamp", Func::Max, Shape::Clamp),
+    ("cdiv", Func::Div, Shape::CeilDiv),
+    ("sqrt", Func::Sqrt, Shape::Float(1)),
+    ("rsqrt", Func::Rsqrt, Shape::Float(1)),
+    ("exp", Func::Exp, Shape::Float(1)),
+    ("exp2", Func::Exp2, Shape::Float(1)),
+    ("expm1", Func::Expm1, Shape::Float(1)),
+    ("log", Func::Log, Shape::Float(1)),
+    ("log2", Func::Log2, Shape::Float(1)),
+    ("log10", Func::Log10, Shape::Float(1)),
+    ("log1p", Func::Log1p, Shape::Float(1)),
+    ("sin", Func::Sin, Shape::Float(1)),
+    ("cos", Func::Cos, Shape::Float(1)),
+    ("tan", Func::Tan, Shape::Float(1)),
+    ("asin", Func::Asin, Shape::Float(1)),
+    ("acos", Func::Acos, Shape::Float(1)),
+    ("atan", Func::Atan, Shape::Float(1)),
+    ("atan2", Func::Atan2, Shape::Float(2)),
+    ("sinh", Func::Sinh, Shape::Float(1)),
+    ("cosh", Func::Cosh, Shape::Float(1)),
+    ("tanh", Func::Tanh, Shape::Float(1)),
+    ("erf", Func::Erf, Shape::Float(1)),
+    ("erfc", Func::Erfc, Shape::Float(1)),
+    ("pow", Func::Pow, Shape::Float(2)),
+    ("fma", Func::Fma, Shape::Float(3)),
+    ("copysign", Func::Copysign, Shape::Float(2)),
+    ("ldexp", Func::Ldexp, Shape::Ldexp),
+    ("floor", Func::Floor, Shape::Float(1)),
+    ("ceil", Func::Ceil, Shape::Float(1)),
+    ("trunc", Func::Trunc, Shape::Float(1)),
+    ("round", Func::Round, Shape::Float(1)),
+    ("isnan", Func::IsNan, Shape::Test),
+    ("isinf", Func::IsInf, Shape::Test),
+    ("isfinite", Func::IsFinite, Shape::Test),
+    ("tf32", Func::Tf32, Shape::Tf32),
+    ("bits", Func::Bits, Shape::Bits),
+    ("frombits", Func::FromBits, Shape::FromBits),
+    ("uniform", Func::Uniform, Shape::Random),
+    ("normal", Func::Normal, Shape::Random),
+    ("randbits", Func::RandBits, Shape::Random),
+];
+
+impl Shape {
+    fn takes(self, n: usize) -> bool {
+        match self {
+            Shape::Float(k) => n == k,
+            Shape::Many => n >= 2,
+            Shape::Clamp => n == 3,
+            Shape::CeilDiv | Shape::Ldexp | Shape::Random => n == 2,
+            Shape::Test | Shape::Number | Shape::Tf32 | Shape::Bits | Shape::FromBits => n == 1,
+        }
+    }
+
+    fn count(self) -> &'static str {
+        match self {
+            Shape::Float(2) | Shape::CeilDiv | Shape::Ldexp | Shape::Random => "two arguments",
+            Shape::Float(3) | Shape::Clamp => "three arguments",
+            Shape::Many => "two or more arguments",
+            _ => "one argument",
+        }
+    }
+}
+
+impl<'m> Elab<'m> {
+    pub fn call(&mut self, lib: Option<&Name>, name: &Name, args: &[Arg], span: Span) -> Val {
+        let (module, unit) = (self.module, self.frame().unit);
+        let d = match module.callable(unit, lib.map(|l| l.text.as_str()), &name.text) {
+            Found::One(Callable::Fn(u, f)) => return self.call_fn(u, f, args, span),
+            Found::One(Callable::Op(_, op)) => {
+                let d = Diagnostic::error("E0214", span, format!("`{}` is an op: its call is a whole right-hand side", name.text));
+                d.also(op.name.span, "defined here")
+                    .help(format!("write t[…] = {}(…) as a statement, then read t", name.text))
+            }
+            Found::Clash(a, b) => {
+                Diagnostic::error("E0209", name.span, format!("both {a} and {b} have `{}`", name.text))
+                    .help(format!("write {a}.{0} or {b}.{0}", name.text))
+            }
+            Found::None => match self.built_in(lib, name, args, span) {
+                Some(v) => return v,
+                None => self.unknown_callable(lib, name),
+            },
+        };
+        for a in args {
+            self.expr(&a.value);
+        }
+        self.wrong(d)
+    }
+
+    fn unknown_callable(&self, lib: Option<&Name>, name: &Name) -> Diagnostic {
+        let unit = self.frame().unit;
+        if let Some(lib) = lib {
+            let what = match self.module.imports_as(unit, &lib.text) {
+                true => format!("`{}` has no `{}`", lib.text, name.text),
+                false => format!("`{}` is not imported", lib.text),
+            };
+            let d = Diagnostic::error("E0208", lib.span.to(name.span), what);
+            return d.help(format!("write `import {}` at the top, and see its ops there", lib.text));
+        }
+        let known = FUNCTIONS.iter().map(|f| f.0).chain(self.module.callable_names(unit));
+        let d = Diagnostic::error("E0208", name.span, format!("there is no function `{}`", name.text));
+        match super::read::nearest(&name.text, known) {
+            Some(n) => d.help(format!("did you mean `{n}`?")),
+            None if self.frame().names.contains_key(&name.text) => {
+                d.help(format!("`{0}` is a tensor or a number: its elements are read by {0}[…]", name.text))
+            }
+            None => d.help("define it: fn f(x) = …"),
+        }
+    }
+
+    /// A built-in function or a cast; `None` if the name is neither.
+    fn built_in(&mut self, lib: Option<&Name>, name: &Name, args: &[Arg], span: Span) -> Option<Val> {
+        if lib.is_some() {
+            return None;
+        }
+        let own = self.frames.iter().rev().find(|f| !f.is_fn).and_then(|f| f.dtypes.get(&name.text).copied());
+        if let Some(dtype) = own.or_else(|| DType::parse(&name.text)) {
+            return Some(match self.plain_args(name, args, |n| n == 1, "one argument") {
+                Some(v) => self.cast(v[0], dtype, span),
+                None => self.poison(),
+            });
+        }
+        let &(_, func, shape) = FUNCTIONS.iter().find(|f| f.0 == name.text)?;
+        let Some(v) = self.plain_args(name, args, |n| shape.takes(n), shape.count()) else { return Some(self.poison()) };
+        if v.iter().any(|v| v.typ == Typ::Error) {
+            return Some(self.poison());
+        }
+        Some(self.function(func, shape, &v, name, span))
+    }
+
+    /// Arguments by position, of the right number.
+    fn plain_args(&mut self, name: &Name, args: &[Arg], takes: impl Fn(usize) -> bool, count: &str) -> Option<Vec<Val>> {
+        let values: Vec<Val> = args.iter().map(|a| self.expr(&a.value)).collect();
+        if let Some(named) = args.iter().find_map(|a| a.name.as_ref()) {
+            let d = Diagnostic::error("E0212", named.span, format!("`{}` takes its arguments by position", name.text));
+            self.report(d.help(format!("leave `{} =` out", named.text)));
+            return None;
+        }
+        if !takes(values.len()) {
+            let d = Diagnostic::error("E0211", name.span, format!("`{}` takes {count}, not {}", name.text, values.len()));
+            self.report(d.help("see the language reference, section 7"));
+            return None;
+        }
+        Some(values)
+    }
+
+    fn function(&mut self, func: Func, shape: Shape, v: &[Val], name: &Name, span: Span) -> Val {
+        if let Some(b) = v.iter().find(|v| v.typ == Typ::Bool) {
+            let what = format!("`{}` works on numbers, this is {}", name.text, b.typ.name());
+            return self.wrong(Diagnostic::error("E0502", span, what).help("write i32(c)"));
+        }
+        match shape {
+            Shape::Float(_) | Shape::Test | Shape::Tf32 | Shape::Bits => {
+                let mut t = v.iter().fold(Typ::Lit, |t, v| t.meet(v.typ).unwrap_or(Typ::Error)).as_float();
+                if shape == Shape::Tf32 || (shape == Shape::Bits && t == Typ::Open) {
+                    t = if shape == Shape::Tf32 && t == Typ::F64 { Typ::F64 } else { Typ::F32 };
+                }
+                if shape == Shape::Tf32 && t == Typ::F64 {
+                    let d = Diagnostic::error("E0506", span, "tf32 rounds an f32, this is f64");
+                    return self.wrong(d.help("write tf32(f32(x))"));
+                }
+                let args: Vec<Val> = v.iter().map(|&a| self.convert(a, t, span)).collect();
+                let to = match shape {
+                    Shape::Test => Typ::Bool,
+                    Shape::Bits if t == Typ::F64 => Typ::I64,
+                    Shape::Bits => Typ::I32,
+                    _ => t,
+                };
+                self.apply(func, &args, to, span)
+            }
+            Shape::Number => Val { divided: v[0].divided, ..self.apply(func, v, v[0].typ, span) },
+            Shape::Many => self.many(func, v, span),
+            Shape::Clamp => {
+                let low = self.many(Func::Max, &v[..2], span);
+                self.many(Func::Min, &[low, v[2]], span)
+            }
+            Shape::CeilDiv => self.ceil_div(v, name, span),
+            Shape::Ldexp => {
+                let t = v[0].typ.as_float();
+                let x = self.convert(v[0], t, span);
+                if !v[1].typ.is_int() {
+                    let d = Diagnostic::error("E0506", span, "the exponent of ldexp is an integer");
+                    return self.wrong(d.help("write ldexp(x, i32(n))"));
+                }
+                let n = build::cast(&mut self.g, v[1].id, Ty::I32, span);
+                self.apply_mixed(func, x, n, t, span)
+            }
+            Shape::FromBits => {
+                let t = match v[0].typ {
+                    Typ::Lit | Typ::I32 => Typ::I32,
+                    Typ::Index | Typ::I64 => Typ::I64,
+                    t => {
+                        let d = Diagnostic::error("E0506", span, format!("frombits takes i32 or i64, this is {}", t.name()));
+                        return self.wrong(d.help("write frombits(i32(x))"));
+                    }
+                };
+                let x = self.convert(v[0], t, span);
+                self.apply(func, &[x], if t == Typ::I32 { Typ::F32 } else { Typ::F64 }, span)
+            }
+            Shape::Random => {
+                if let Some(bad) = v.iter().find(|v| !v.typ.is_int()) {
+                    let what = format!("`{}` takes an integer seed and counter, this is {}", name.text, bad.typ.name());
+                    return self.wrong(Diagnostic::error("E0506", span, what).help("write i64(x)"));
+                }
+                let args: Vec<Val> = v.iter().map(|&a| self.convert(a, Typ::I64, span)).collect();
+                self.apply(func, &args, if func == Func::RandBits { Typ::I64 } else { Typ::F32 }, span)
+            }
+        }
+    }
+
+    /// A function of a float and an I32, for both forms of an open float.
+    fn apply_mixed(&mut self, func: Func, x: Val, n: crate::ir::graph::ExprId, t: Typ, span: Span) -> Val {
+        if x.typ == Typ::Error {
+            return x;
+        }
+        let id = build::call(&mut self.g, func, vec![x.id, n], span);
+        let wide = match t {
+            Typ::Open => build::call(&mut self.g, func, vec![x.wide, n], span),
+            _ => id,
+        };
+        Val { typ: t, id, wide, divided: false }
+    }
+
+    fn many(&mut self, func: Func, v: &[Val], span: Span) -> Val {
+        let mut acc = v[0];
+        for &next in &v[1..] {
+            let t = self.meet(acc, next, span);
+            let (a, b) = (self.convert(acc, t, span), self.convert(next, t, span));
+            acc = Val { divided: a.divided || b.divided, ..self.apply(func, &[a, b], t, span) };
+        }
+        acc
+    }
+
+    /// ⌈a/b⌉ = −⌊−a/b⌋
+    fn ceil_div(&mut self, v: &[Val], name: &Name, span: Span) -> Val {
+        let t = self.meet(v[0], v[1], span);
+        if !t.is_int() {
+            let what = format!("`{}` divides integers, this is {}", name.text, t.name());
+            return self.wrong(Diagnostic::error("E0506", span, what).help("write ceil(a / b)"));
+        }
+        let (a, b) = (self.convert(v[0], t, span), self.convert(v[1], t, span));
+        let minus = self.apply(Func::Neg, &[a], t, span);
+        let q = self.apply(Func::Div, &[minus, b], t, span);
+        self.apply(Func::Neg, &[q], t, span)
+    }
+
+    fn call_fn(&mut self, unit: usize, f: &'m Function, args: &[Arg], span: Span) -> Val {
+        let names: Vec<&str> = f.params.iter().map(|p| p.text.as_str()).collect();
+        let count = match names.len() {
+            1 => "one argument".to_string(),
+            n => format!("{n} arguments ({})", names.join(", ")),
+        };
+        let Some(values) = self.plain_args(&f.name, args, |n| n == names.len(), &count) else { return self.poison() };
+        self.inline_fn(unit, f, values, span)
+    }
+
+    /// The body of a fn for these arguments.
+    pub fn inline_fn(&mut self, unit: usize, f: &'m Function, args: Vec<Val>, span: Span) -> Val {
+        let key = format!("fn {unit} {}", f.name.text);
+        if self.calls.contains(&key) || self.calls.len() > 40 {
+            let d = Diagnostic::error("E0213", span, format!("`{}` calls itself", f.name.text));
+            return self.wrong(d.also(f.name.span, "defined here").help("fns are not recursive: write a recurrence over an axis"));
+        }
+        let mut frame = Frame { unit, is_fn: true, ..Default::default() };
+        for (p, v) in f.params.iter().zip(args) {
+            frame.names.insert(p.text.clone(), Meaning::Value(v, None));
+            frame.taken.insert(p.text.clone(), p.span);
+        }
+        self.calls.push(key);
+        self.frames.push(frame);
+        let v = self.expr(&f.body);
+        self.frames.pop();
+        self.calls.pop();
+        v
+    }
+}

@@ -1,0 +1,457 @@
+//! Op calls: the called op's statements are built in place, with the axes over which the call is repeated in front.
+
+use super::build;
+use super::elab::{Elab, Frame, Kind, Meaning, View};
+use super::poly::Poly;
+use super::sizes::Given;
+use super::stmt::{Left, LeftAxis};
+use super::typ::{Typ, Val};
+use crate::ir::graph::{self, Access, AxisId, Define, Expr as Node, ExprId, Read, Role};
+use crate::vocab::dtype::DType;
+use girih_dsl::ast::*;
+use girih_dsl::diagnostic::Diagnostic;
+use std::collections::HashMap;
+
+/// An argument of a call.
+enum Given1 {
+    Tensor(View, String),
+    Number(Val),
+}
+
+impl<'m> Elab<'m> {
+    /// `y[b], z[b] = f(x[b], w, eps = 1e-6)`
+    pub fn op_call_stmt(&mut self, s: &'m Stmt, unit: usize, op: &'m Op, args: &[Arg]) {
+        if self.try_op_call(s, unit, op, args).is_none() {
+            for t in &s.targets {
+                if !self.frame().names.contains_key(&t.name.text) {
+                    self.give_up(s, t);
+                }
+            }
+        }
+    }
+
+    fn try_op_call(&mut self, s: &'m Stmt, unit: usize, op: &'m Op, args: &[Arg]) -> Option<()> {
+        let key = format!("op {unit} {}", op.name.text);
+        if self.calls.contains(&key) || self.frames.len() > 24 {
+            let d = Diagnostic::error("E0213", s.value.span, format!("`{}` calls itself", op.name.text));
+            self.report(d.also(op.name.span, "defined here").help("ops are not recursive: write a recurrence over an axis"));
+            return None;
+        }
+        self.check_call(s, op)?;
+        let axes = self.call_axes(s, args)?;
+        let ids = self.bind_left(&axes);
+        let lead: Vec<AxisId> = self.frame().lead_now.iter().chain(&ids).copied().collect();
+        let mut given = Given { call: Some(s.value.span), ..Given::default() };
+        let values = self.arguments(op, args, &lead, &mut given)?;
+        let prefix = format!("{}{}.", self.frame().prefix, op.name.text);
+        let mut frame = Frame { unit, prefix, lead: lead.clone(), ..Frame::default() };
+        std::mem::swap(&mut frame.names, &mut HashMap::new());
+        self.frames.push(frame);
+        self.calls.push(key);
+        let equal = self.equal.len();
+        let scope = std::mem::take(&mut self.scope);
+        let outer = self.recurrence.take();
+        let results = self.called_body(op, &given, values);
+        self.recurrence = outer;
+        self.scope = scope;
+        self.equal.truncate(equal);
+        self.calls.pop();
+        let frame = self.frames.pop()?;
+        let results = results?;
+        self.take_back(op, args, &frame);
+        for (t, v) in s.targets.iter().zip(results) {
+            self.take_result(t, &axes, v)?;
+        }
+        Some(())
+    }
+
+    fn check_call(&mut self, s: &Stmt, op: &Op) -> Option<()> {
+        let d = if s.assign != Assign::Set {
+            Diagnostic::error("E0708", s.assign_span, "the results of an op call are defined, not added")
+                .help("define a local by the call, then update with it")
+        } else if let Some(c) = &s.cond {
+            Diagnostic::error("E0708", c.span, "an op call takes no `where`").help("write it into the op, or use `if` on its result")
+        } else if s.targets.len() != op.results.len() {
+            let what = format!("`{}` has {} results, but {} targets take them", op.name.text, op.results.len(), s.targets.len());
+            Diagnostic::error("E0708", s.span, what).help("write one target for each result")
+        } else {
+            return Some(());
+        };
+        self.report(d.also(op.name.span, "the op"));
+        None
+    }
+
+    /// The axes over which the call is repeated.
+    fn call_axes(&mut self, s: &'m Stmt, args: &[Arg]) -> Option<Vec<LeftAxis>> {
+        let first = s.targets.first()?;
+        let bodies: Vec<&Expr> = args.iter().map(|a| &a.value).collect();
+        let mut out: Vec<LeftAxis> = Vec::new();
+        for slot in self.slots(first) {
+            let Left::Axis(name, written) = slot else {
+                let d = Diagnostic::error("E0708", first.span, "an op call is repeated over plain axes");
+                self.report(d.help("name an axis for each leading index"));
+                return None;
+            };
+            let range = match written {
+                Some(r) => {
+                    if !self.not_taken(name) {
+                        return None;
+                    }
+                    self.written_left(name, r)?
+                }
+                None => self.inferred(name, &bodies, None)?,
+            };
+            out.push(LeftAxis { name: name.clone(), range });
+        }
+        for t in &s.targets[1..] {
+            let same = self.slots(t).iter().zip(&out).all(|(l, a)| matches!(l, Left::Axis(n, _) if n.text == a.name.text));
+            if !same || self.slots(t).len() != out.len() {
+                let d = Diagnostic::error("E0708", t.span, "all targets of an op call have the same leading axes");
+                self.report(d.help("write the same axes on each"));
+                return None;
+            }
+        }
+        Some(out)
+    }
+
+    /// The arguments by parameter, with the sizes and consts that are given by name.
+    fn arguments(
+        &mut self,
+        op: &'m Op,
+        args: &[Arg],
+        lead: &[AxisId],
+        given: &mut Given,
+    ) -> Option<HashMap<String, Given1>> {
+        let mut out = HashMap::new();
+        let mut position = 0;
+        let mut ok = true;
+        for a in args {
+            let param = match &a.name {
+                None => {
+                    position += 1;
+                    op.params.get(position - 1)
+                }
+                Some(n) => op.params.iter().find(|p| p.name.text == n.text),
+            };
+            let Some(p) = param else {
+                ok &= self.size_argument(op, a, given).is_some();
+                continue;
+            };
+            if out.contains_key(&p.name.text) || given.consts.contains_key(&p.name.text) {
+                let d = Diagnostic::error("E0211", a.value.span, format!("`{}` is given twice", p.name.text));
+                self.report(d.help("give each parameter once"));
+                ok = false;
+                continue;
+            }
+            ok &= self.argument(p, a, lead, given, &mut out).is_some();
+        }
+        for p in &op.params {
+            let missing = !out.contains_key(&p.name.text) && !given.consts.contains_key(&p.name.text);
+            if ok && missing && p.default.is_none() && !p.is_const {
+                let what = format!("`{}` needs the argument `{}`", op.name.text, p.name.text);
+                let d = Diagnostic::error("E0211", given.call.unwrap_or(p.name.span), what);
+                self.report(d.also(p.name.span, "this one").help("give it by position or by name"));
+                ok = false;
+            }
+        }
+        ok.then_some(out)
+    }
+
+    /// `T = 5` for a size that no input binds, or `D = bf16` for a dtype parameter.
+    fn size_argument(&mut self, op: &Op, a: &Arg, given: &mut Given) -> Option<()> {
+        let Some(name) = &a.name else {
+            let what = format!("`{}` takes {} arguments", op.name.text, op.params.len());
+            self.report(Diagnostic::error("E0211", a.value.span, what).help("leave this one out, or name it"));
+            return None;
+        };
+        let Some(size) = op.sizes.iter().find(|s| s.name.text == name.text) else {
+            let d = Diagnostic::error("E0212", name.span, format!("`{}` has no parameter `{}`", op.name.text, name.text));
+            let known = op.params.iter().map(|p| p.name.text.as_str());
+            let near = super::read::nearest(&name.text, known.clone());
+            self.report(match near {
+                Some(n) => d.help(format!("did you mean `{n}`?")),
+                None => d.help(format!("its parameters are {}", known.collect::<Vec<_>>().join(", "))),
+            });
+            return None;
+        };
+        if !matches!(size.kind, SizeKind::Plain | SizeKind::Derived(_)) {
+            let n = super::scan::bare(&a.value)?.clone();
+            let d = self.dtype(&n)?;
+            given.types.insert(name.text.clone(), d);
+            return Some(());
+        }
+        let id = self.int_expr(&a.value)?;
+        let poly = self.poly(&a.value);
+        let Some(v) = build::literal_int(&self.g, id) else {
+            let d = Diagnostic::error("E0311", a.value.span, format!("the size `{}` must be known", name.text));
+            self.report(d.help("use sizes, consts and literals"));
+            return None;
+        };
+        given.sizes.insert(name.text.clone(), (v, Some(poly)));
+        Some(())
+    }
+
+    fn argument(
+        &mut self,
+        p: &'m Param,
+        a: &Arg,
+        lead: &[AxisId],
+        given: &mut Given,
+        out: &mut HashMap<String, Given1>,
+    ) -> Option<()> {
+        if p.dims.is_some() {
+            let (view, name) = self.tensor_argument(p, a, lead, given)?;
+            out.insert(p.name.text.clone(), Given1::Tensor(view, name));
+            return Some(());
+        }
+        let v = self.expr(&a.value);
+        if v.typ == Typ::Error {
+            return None;
+        }
+        if p.is_const {
+            let id = if v.typ == Typ::Open { v.wide } else { v.id };
+            let Some(value) = build::literal(&self.g, id) else {
+                let d = Diagnostic::error("E0311", a.value.span, format!("`{}` is a const: its value must be known", p.name.text));
+                self.report(d.also(p.name.span, "declared here").help("use sizes, consts and literals"));
+                return None;
+            };
+            if let Some(d) = DType::parse(&p.dtype.text) {
+                self.store(v, d, &p.name.text, a.value.span)?;
+            }
+            let poly = self.poly(&a.value);
+            given.consts.insert(p.name.text.clone(), (value, Some(poly)));
+            return Some(());
+        }
+        out.insert(p.name.text.clone(), Given1::Number(v));
+        Some(())
+    }
+
+    fn tensor_argument(&mut self, p: &'m Param, a: &Arg, lead: &[AxisId], given: &mut Given) -> Option<(View, String)> {
+        let mut e = &a.value;
+        while let ExprKind::Paren(inner) = &e.kind {
+            e = inner;
+        }
+        let ExprKind::Read { name, index } = &e.kind else {
+            let d = Diagnostic::error("E0707", e.span, format!("`{}` takes a tensor: the name of one", p.name.text));
+            self.report(d.also(p.name.span, "declared here").help("give the expression a name first: t[i, j] = …"));
+            return None;
+        };
+        let view = match self.plain_name(name) {
+            Some(_) => {
+                let d = Diagnostic::error("E0707", e.span, format!("`{}` takes a tensor, `{}` is a number", p.name.text, name.text));
+                self.report(d.also(p.name.span, "declared here").help("store it in a local first: t = …"));
+                return None;
+            }
+            None => self.view(name)?,
+        };
+        let index = index.as_deref().unwrap_or_default();
+        let rank = p.dims.as_ref().map_or(0, Vec::len);
+        if view.sym.len() != rank + index.len() {
+            let what = format!(
+                "`{}` takes a tensor with {rank} axes; `{}` has {}, and {} of them are indexed",
+                p.name.text,
+                name.text,
+                view.sym.len(),
+                index.len()
+            );
+            let d = Diagnostic::error("E0707", e.span, what).also(p.name.span, "declared here");
+            self.report(d.help("index the leading axes over which the op is repeated: f(x[b])"));
+            return None;
+        }
+        if view.typ == Typ::Error {
+            return None;
+        }
+        let own = self.indices(index)?;
+        let mut full = self.lead_of(&view);
+        let before = full.len();
+        full.extend(own);
+        let spans: Vec<Span> = index.iter().map(|i| i.span).collect();
+        if self.access(&view, &full, before, &spans, name) != Access::Proven {
+            let d = Diagnostic::error("E0707", e.span, "a leading index must be provably inside");
+            self.report(d.help("copy the rows that the call needs first: t[i, j] = x[ids[i], j]"));
+            return None;
+        }
+        let t = self.g.tensor(view.id).clone();
+        let dims = t.dims[full.len()..].to_vec();
+        if t.lo[full.len()..].iter().any(|&l| l != 0) {
+            let d = Diagnostic::error("E0707", e.span, format!("the axes of `{}` do not start at 0", name.text));
+            self.report(d.help("copy the part that the call needs to a local over 0..N first"));
+            return None;
+        }
+        let sym: Vec<(Poly, Poly)> = view.sym[index.len()..].to_vec();
+        given.dtypes.insert(p.name.text.clone(), t.dtype);
+        given.shapes.insert(p.name.text.clone(), (dims, Some(sym.iter().map(|s| s.1.clone()).collect())));
+        let kind = if p.inout { Kind::Inout } else { Kind::Input };
+        if p.inout {
+            self.check_inout(p, &view, &full, lead, e, name)?;
+        }
+        let typ = Typ::of(t.dtype.compute());
+        let view = View { lead: full, sym, kind, early: false, typ, wide: view.id, span: p.name.span, ..view };
+        Some((view, name.text.clone()))
+    }
+
+    /// An `inout` argument is a tensor that may change, each repetition with its own part.
+    fn check_inout(&mut self, p: &Param, view: &View, full: &[ExprId], lead: &[AxisId], e: &Expr, name: &Name) -> Option<()> {
+        let plain = full.len() == lead.len()
+            && full.iter().zip(lead).all(|(&i, &a)| matches!(self.g.expr(i), Node::Axis(b) if *b == a));
+        let whole = lead.iter().enumerate().all(|(i, &a)| {
+            let t = self.g.tensor(view.id);
+            self.g.axis_range(a) == Some((t.lo[i], t.lo[i] + t.dims.get(i).copied().unwrap_or(0)))
+        });
+        let d = if matches!(view.kind, Kind::Input | Kind::Table) {
+            Diagnostic::error("E0709", e.span, format!("`{}` changes its argument, and `{}` is an input", p.name.text, name.text))
+                .help("declare it `inout` here too, or pass a copy")
+        } else if !plain || !whole {
+            Diagnostic::error("E0707", e.span, format!("each repetition must update its own part of `{}`", name.text))
+                .help("index it by the axes over which the op is repeated, in their order")
+        } else {
+            return Some(());
+        };
+        self.report(d.also(p.name.span, "inout here"));
+        None
+    }
+
+    /// Binds the header of the called op and builds its body; its results.
+    fn called_body(&mut self, op: &'m Op, given: &Given, values: HashMap<String, Given1>) -> Option<Vec<View>> {
+        self.bind_header(op, given)?;
+        for (name, v) in values {
+            let meaning = match v {
+                Given1::Tensor(view, _) => Meaning::Tensor(view),
+                Given1::Number(v) => {
+                    let p = op.params.iter().find(|p| p.name.text == name)?;
+                    Meaning::Value(self.scalar_argument(p, v)?, None)
+                }
+            };
+            self.frame_mut().names.insert(name, meaning);
+        }
+        for p in &op.params {
+            if !self.frame().names.contains_key(&p.name.text)
+                && let Some(e) = &p.default
+            {
+                let v = self.expr(e);
+                let v = self.scalar_argument(p, v)?;
+                self.frame_mut().names.insert(p.name.text.clone(), Meaning::Value(v, None));
+            }
+        }
+        self.declare_results(op)?;
+        self.body(op);
+        let mut out = Vec::new();
+        for r in &op.results {
+            match self.frame().names.get(&r.name.text) {
+                Some(Meaning::Tensor(v)) => out.push(v.clone()),
+                _ => {
+                    let d = Diagnostic::error("E0706", r.name.span, format!("the result `{}` is never defined", r.name.text));
+                    self.report(d.help(format!("write {}[…] = …", r.name.text)));
+                    return None;
+                }
+            }
+        }
+        Some(out)
+    }
+
+    /// A run-time scalar of an inlined op: the argument, rounded to its dtype.
+    fn scalar_argument(&mut self, p: &Param, v: Val) -> Option<Val> {
+        if v.typ == Typ::Error {
+            return None;
+        }
+        let dtype = self.dtype(&p.dtype)?;
+        let id = self.store(v, dtype, &p.name.text, p.span)?;
+        let id = build::round(&mut self.g, dtype, id, p.span);
+        Some(Val::new(Typ::of(dtype.compute()), id))
+    }
+
+    /// The tensors that `inout` arguments have become.
+    fn take_back(&mut self, op: &'m Op, args: &[Arg], frame: &Frame) {
+        for (i, p) in op.params.iter().enumerate().filter(|(_, p)| p.inout) {
+            let by_name = args.iter().find(|a| a.name.as_ref().is_some_and(|n| n.text == p.name.text));
+            let arg = by_name.or_else(|| args.iter().filter(|a| a.name.is_none()).nth(i));
+            let name = arg.and_then(|a| match &a.value.kind {
+                ExprKind::Read { name, .. } => Some(name.text.clone()),
+                _ => None,
+            });
+            if let (Some(name), Some(Meaning::Tensor(now))) = (name, frame.names.get(&p.name.text))
+                && let Some(Meaning::Tensor(own)) = self.frame_mut().names.get_mut(&name)
+            {
+                own.id = now.id;
+                own.wide = now.id;
+            }
+        }
+    }
+
+    /// Gives a result of a call its name here.
+    fn take_result(&mut self, t: &'m Target, axes: &[LeftAxis], v: View) -> Option<()> {
+        let tensor = self.g.tensor(v.id).clone();
+        let known = self.frame().names.get(&t.name.text).cloned();
+        let declared = self.declared_dims(&t.name.text);
+        let written = self.target_dtype(t, declared.as_ref().map(|d| d.0))?;
+        if let Some(d) = written
+            && d != tensor.dtype
+        {
+            let what = format!("`{}` is {}, but the op gives {}", t.name.text, d.name(), tensor.dtype.name());
+            let e = Diagnostic::error("E0712", t.name.span, what).also(v.span, "this result");
+            self.report(e.help("dtypes must agree: take the result in a local, and convert it in a statement"));
+            return None;
+        }
+        let mut sym: Vec<(Poly, Poly)> = axes.iter().map(|a| a.range.sym.clone()).collect();
+        sym.extend(v.sym.iter().cloned());
+        let lead = self.lead_exprs();
+        let own = tensor.dims[lead.len()..].to_vec();
+        let fits = declared.as_ref().is_none_or(|(_, dims)| {
+            dims.len() == own.len()
+                && dims.iter().zip(&own).all(|(d, &n)| build::literal_int(&self.g, d.hi) == Some(n))
+        });
+        if !fits {
+            let what = format!("`{}` is declared with other dims than the op gives: {own:?}", t.name.text);
+            let e = Diagnostic::error("E0702", t.name.span, what).also(v.span, "this result");
+            self.report(e.help("make the dims agree"));
+            return None;
+        }
+        match known {
+            None => {
+                let is_result = declared.is_some() && self.frames.len() == 1;
+                // A result that is one of the call's inputs again, or is taken twice, needs a tensor of its own.
+                let shared = self.g.tensors[v.id.0 as usize].role == Role::Result;
+                let target = &mut self.g.tensors[v.id.0 as usize];
+                target.name = format!("{}{}", self.frames.last().map_or("", |f| f.prefix.as_str()), t.name.text);
+                if is_result && !shared {
+                    target.role = Role::Result;
+                }
+                let kind = if declared.is_some() { Kind::Result } else { Kind::Local };
+                let view = View { lead, sym, kind, early: false, span: t.name.span, ..v };
+                self.frame_mut().names.insert(t.name.text.clone(), Meaning::Tensor(view));
+            }
+            Some(Meaning::Tensor(old)) if matches!(old.kind, Kind::Inout) => self.copy_over(t, &old, &v, tensor.dims)?,
+            _ => {
+                let d = Diagnostic::error("E0701", t.name.span, format!("`{}` has a value already", t.name.text));
+                self.report(d.help("take the result in a local of another name"));
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// An `inout` that takes the result of a call: its next version is a copy.
+    fn copy_over(&mut self, t: &Target, old: &View, v: &View, dims: Vec<i64>) -> Option<()> {
+        let base = self.g.tensor(old.id).clone();
+        if base.dims != dims || base.dtype != self.g.tensor(v.id).dtype {
+            let d = Diagnostic::error("E0712", t.name.span, format!("`{}` has another dtype or other dims than the op gives", t.name.text));
+            self.report(d.also(old.span, "declared here").help("take the result in a local, and update with it"));
+            return None;
+        }
+        let mut axes = Vec::new();
+        let mut index = Vec::new();
+        for (i, &n) in dims.iter().enumerate() {
+            let (lo, hi) = (self.g.int(base.lo[i]), self.g.int(base.lo[i] + n));
+            let a = self.axis(&format!("i{i}"), lo, hi, (Poly::default(), Poly::default()), t.span);
+            axes.push(a);
+            index.push(self.g.axis_expr(a));
+        }
+        let read = Read { tensor: v.id, index, access: Access::Proven };
+        let value = self.g.add(Node::Read(read), base.dtype.compute(), t.span);
+        let target = self.next_version(old, false);
+        self.g.stmts.push(graph::Stmt::Define(Define { target, axes, value, span: t.span }));
+        let view = View { id: target, wide: target, ..old.clone() };
+        self.frame_mut().names.insert(t.name.text.clone(), Meaning::Tensor(view));
+        Some(())
+    }
+}

@@ -1,0 +1,22 @@
+//! What binding an op is made of; `pass/ast_to_graph.rs` is the way in.
+
+pub mod build;
+pub mod call;
+pub mod compact;
+pub mod convert;
+pub mod elab;
+pub mod expr;
+pub mod fold;
+pub mod inline;
+pub mod interval;
+pub mod points;
+pub mod poly;
+pub mod prove;
+pub mod read;
+pub mod recur;
+pub mod scan;
+pub mod sizes;
+pub mod stmt;
+pub mod tiles;
+pub mod typ;
+pub mod update;

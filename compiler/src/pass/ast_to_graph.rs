@@ -79,7 +79,10 @@ pub(crate) fn bind_here(
             let mut all = errors;
             if all.is_empty() {
                 let what = format!("`{}` cannot be bound", op.name.text);
-                all.push(Diagnostic::error("E0900", op.name.span, what).help("this is a defect of the compiler: report it"));
+                all.push(
+                    Diagnostic::error("E0900", op.name.span, what)
+                        .help("this is a defect of the compiler: report it"),
+                );
             }
             all.extend(warnings);
             Err(all)
@@ -118,7 +121,11 @@ impl<'m> Elab<'m> {
             let size = op.sizes.iter().find(|s| s.name.text == *name);
             if !size.is_some_and(|s| matches!(s.kind, SizeKind::Plain | SizeKind::Derived(_))) {
                 let known = op.sizes.iter().map(|s| s.name.text.as_str()).collect::<Vec<_>>().join(", ");
-                let d = Diagnostic::error("E0308", op.name.span, format!("`{}` has no size `{name}`", op.name.text));
+                let d = Diagnostic::error(
+                    "E0308",
+                    op.name.span,
+                    format!("`{}` has no size `{name}`", op.name.text),
+                );
                 self.report(d.help(format!("its sizes are {known}")));
                 return None;
             }
@@ -126,7 +133,11 @@ impl<'m> Elab<'m> {
         }
         for (name, (dtype, dims)) in &b.inputs {
             let Some(p) = op.params.iter().find(|p| p.name.text == *name && p.dims.is_some()) else {
-                let d = Diagnostic::error("E0308", op.name.span, format!("`{}` has no input `{name}`", op.name.text));
+                let d = Diagnostic::error(
+                    "E0308",
+                    op.name.span,
+                    format!("`{}` has no input `{name}`", op.name.text),
+                );
                 let known = op.params.iter().filter(|p| p.dims.is_some()).map(|p| p.name.text.as_str());
                 self.report(d.help(format!("its inputs are {}", known.collect::<Vec<_>>().join(", "))));
                 return None;
@@ -147,17 +158,28 @@ impl<'m> Elab<'m> {
     }
 
     fn given_const(&mut self, op: &Op, name: &str, text: &str, given: &mut Given) -> Option<()> {
-        if op.sizes.iter().any(|s| s.name.text == *name && !matches!(s.kind, SizeKind::Plain | SizeKind::Derived(_))) {
+        if op
+            .sizes
+            .iter()
+            .any(|s| s.name.text == *name && !matches!(s.kind, SizeKind::Plain | SizeKind::Derived(_)))
+        {
             let Some(d) = DType::parse(text) else {
-                let d = Diagnostic::error("E0310", op.name.span, format!("`{text}` is no dtype (for `{name}`)"));
-                self.report(d.help("the dtypes are f64, f32, f16, bf16, e4m3, e5m2, i64, i32, i16, i8, u8, i4, u4, bool"));
+                let d =
+                    Diagnostic::error("E0310", op.name.span, format!("`{text}` is no dtype (for `{name}`)"));
+                self.report(d.help(
+                    "the dtypes are f64, f32, f16, bf16, e4m3, e5m2, i64, i32, i16, i8, u8, i4, u4, bool",
+                ));
                 return None;
             };
             given.types.insert(name.into(), d);
             return Some(());
         }
         let Some(p) = op.params.iter().find(|p| p.name.text == *name && p.dims.is_none()) else {
-            let d = Diagnostic::error("E0308", op.name.span, format!("`{}` has no const or scalar `{name}`", op.name.text));
+            let d = Diagnostic::error(
+                "E0308",
+                op.name.span,
+                format!("`{}` has no const or scalar `{name}`", op.name.text),
+            );
             let known = op.params.iter().filter(|p| p.dims.is_none()).map(|p| p.name.text.as_str());
             self.report(d.help(format!("it has {}", known.collect::<Vec<_>>().join(", "))));
             return None;
@@ -190,7 +212,10 @@ impl<'m> Elab<'m> {
         let fits = |v: &Value| !dtype.is_int() || matches!(v, Value::I64(i) if (lo..=hi).contains(i));
         if !v.as_ref().is_some_and(fits) {
             let what = format!("`{text}` is no value for `{}`: {}", p.name.text, dtype.name());
-            self.report(Diagnostic::error("E0310", p.name.span, what).help(format!("write --const {}=VALUE", p.name.text)));
+            self.report(
+                Diagnostic::error("E0310", p.name.span, what)
+                    .help(format!("write --const {}=VALUE", p.name.text)),
+            );
             return None;
         }
         v.map(|v| host::round(v, dtype))
@@ -219,7 +244,11 @@ impl<'m> Elab<'m> {
         let dtype = self.dtype(&p.dtype)?;
         let (dims, sym) = self.dims(&p.name, dims)?;
         if let Some(d) = &p.default {
-            let e = Diagnostic::error("E0311", d.span, format!("`{}` is a tensor, it takes no default", p.name.text));
+            let e = Diagnostic::error(
+                "E0311",
+                d.span,
+                format!("`{}` is a tensor, it takes no default", p.name.text),
+            );
             self.report(e.help("leave the default out"));
         }
         let role = if p.inout { Role::Inout } else { Role::Input };
@@ -228,7 +257,11 @@ impl<'m> Elab<'m> {
         let mut known = Values::default();
         if let Some(r) = &p.range {
             if !dtype.is_int() {
-                let e = Diagnostic::error("E0506", r.span, format!("`{}` is {}: only integers have a range", p.name.text, dtype.name()));
+                let e = Diagnostic::error(
+                    "E0506",
+                    r.span,
+                    format!("`{}` is {}: only integers have a range", p.name.text, dtype.name()),
+                );
                 self.report(e.help("leave the range out"));
                 return None;
             }
@@ -248,7 +281,11 @@ impl<'m> Elab<'m> {
     fn scalar(&mut self, p: &'m Param, given: Option<&String>) -> Option<(ScalarId, Option<Value>)> {
         let dtype = self.dtype(&p.dtype)?;
         if p.inout {
-            let d = Diagnostic::error("E0709", p.name.span, format!("`{}` is a number, it cannot be inout", p.name.text));
+            let d = Diagnostic::error(
+                "E0709",
+                p.name.span,
+                format!("`{}` is a number, it cannot be inout", p.name.text),
+            );
             self.report(d.help(format!("declare it with brackets: {}: {}[]", p.name.text, dtype.name())));
             return None;
         }
@@ -260,7 +297,11 @@ impl<'m> Elab<'m> {
                 match self.constant(v, dtype) {
                     Some(v) => Some(v),
                     None => {
-                        let d = Diagnostic::error("E0311", e.span, "a default is made of sizes, consts and literals");
+                        let d = Diagnostic::error(
+                            "E0311",
+                            e.span,
+                            "a default is made of sizes, consts and literals",
+                        );
                         self.report(d.help("leave the default out"));
                         return None;
                     }
@@ -309,7 +350,11 @@ impl<'m> Elab<'m> {
                     self.g.outputs.push(Output { name: r.name.text.clone(), tensor, inout: None });
                 }
                 _ => {
-                    let d = Diagnostic::error("E0706", r.name.span, format!("the result `{}` is never defined", r.name.text));
+                    let d = Diagnostic::error(
+                        "E0706",
+                        r.name.span,
+                        format!("the result `{}` is never defined", r.name.text),
+                    );
                     self.report(d.help(format!("write {}[…] = …", r.name.text)));
                 }
             }
@@ -343,4 +388,3 @@ impl<'m> Elab<'m> {
         }
     }
 }
-

@@ -130,8 +130,14 @@ pub fn load(
     sources: &mut Sources,
     read: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<Module, Vec<Diagnostic>> {
-    let mut loader =
-        Loader { sources, read, units: Vec::new(), open: Vec::new(), known: HashMap::new(), diags: Vec::new() };
+    let mut loader = Loader {
+        sources,
+        read,
+        units: Vec::new(),
+        open: Vec::new(),
+        known: HashMap::new(),
+        diags: Vec::new(),
+    };
     loader.unit(root_name, stem(root_name), root_text);
     let prelude = match girih_dsl::library("prelude") {
         Some(text) => loader.unit("prelude", "prelude".into(), text),
@@ -162,7 +168,14 @@ impl Loader<'_> {
         self.known.insert(name.to_string(), index);
         let (callables, consts) = self.index(&file);
         let imports = Vec::new();
-        self.units.push(Unit { name: name.into(), qualifier, file: File::default(), imports, callables, consts });
+        self.units.push(Unit {
+            name: name.into(),
+            qualifier,
+            file: File::default(),
+            imports,
+            callables,
+            consts,
+        });
         self.open.push(name.to_string());
         let mut imports = Vec::new();
         for item in &file.items {
@@ -171,7 +184,8 @@ impl Loader<'_> {
             {
                 match imports.contains(&unit) {
                     true => self.diags.push(
-                        Diagnostic::warning("W0801", import.span, "this is imported twice").help("delete the line"),
+                        Diagnostic::warning("W0801", import.span, "this is imported twice")
+                            .help("delete the line"),
                     ),
                     false => imports.push(unit),
                 }
@@ -185,7 +199,9 @@ impl Loader<'_> {
 
     fn import(&mut self, from: &str, import: &Import) -> Option<usize> {
         let (name, qualifier, text) = match &import.what {
-            ImportTarget::Library(n) => (n.text.clone(), n.text.clone(), girih_dsl::library(&n.text).map(Into::into)),
+            ImportTarget::Library(n) => {
+                (n.text.clone(), n.text.clone(), girih_dsl::library(&n.text).map(Into::into))
+            }
             ImportTarget::File { path, .. } => {
                 let full = beside(from, path);
                 (full.clone(), stem(&full), None)

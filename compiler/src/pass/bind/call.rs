@@ -104,7 +104,11 @@ impl<'m> Elab<'m> {
         let d = match module.callable(unit, lib.map(|l| l.text.as_str()), &name.text) {
             Found::One(Callable::Fn(u, f)) => return self.call_fn(u, f, args, span),
             Found::One(Callable::Op(_, op)) => {
-                let d = Diagnostic::error("E0214", span, format!("`{}` is an op: its call is a whole right-hand side", name.text));
+                let d = Diagnostic::error(
+                    "E0214",
+                    span,
+                    format!("`{}` is an op: its call is a whole right-hand side", name.text),
+                );
                 d.also(op.name.span, "defined here")
                     .help(format!("write t[…] = {}(…) as a statement, then read t", name.text))
             }
@@ -157,7 +161,9 @@ impl<'m> Elab<'m> {
             });
         }
         let &(_, func, shape) = FUNCTIONS.iter().find(|f| f.0 == name.text)?;
-        let Some(v) = self.plain_args(name, args, |n| shape.takes(n), shape.count()) else { return Some(self.poison()) };
+        let Some(v) = self.plain_args(name, args, |n| shape.takes(n), shape.count()) else {
+            return Some(self.poison());
+        };
         if v.iter().any(|v| v.typ == Typ::Error) {
             return Some(self.poison());
         }
@@ -165,15 +171,29 @@ impl<'m> Elab<'m> {
     }
 
     /// Arguments by position, of the right number.
-    fn plain_args(&mut self, name: &Name, args: &[Arg], takes: impl Fn(usize) -> bool, count: &str) -> Option<Vec<Val>> {
+    fn plain_args(
+        &mut self,
+        name: &Name,
+        args: &[Arg],
+        takes: impl Fn(usize) -> bool,
+        count: &str,
+    ) -> Option<Vec<Val>> {
         let values: Vec<Val> = args.iter().map(|a| self.expr(&a.value)).collect();
         if let Some(named) = args.iter().find_map(|a| a.name.as_ref()) {
-            let d = Diagnostic::error("E0212", named.span, format!("`{}` takes its arguments by position", name.text));
+            let d = Diagnostic::error(
+                "E0212",
+                named.span,
+                format!("`{}` takes its arguments by position", name.text),
+            );
             self.report(d.help(format!("leave `{} =` out", named.text)));
             return None;
         }
         if !takes(values.len()) {
-            let d = Diagnostic::error("E0211", name.span, format!("`{}` takes {count}, not {}", name.text, values.len()));
+            let d = Diagnostic::error(
+                "E0211",
+                name.span,
+                format!("`{}` takes {count}, not {}", name.text, values.len()),
+            );
             self.report(d.help("see the language reference, section 7"));
             return None;
         }
@@ -226,7 +246,11 @@ impl<'m> Elab<'m> {
                     Typ::Lit | Typ::I32 => Typ::I32,
                     Typ::Index | Typ::I64 => Typ::I64,
                     t => {
-                        let d = Diagnostic::error("E0506", span, format!("frombits takes i32 or i64, this is {}", t.name()));
+                        let d = Diagnostic::error(
+                            "E0506",
+                            span,
+                            format!("frombits takes i32 or i64, this is {}", t.name()),
+                        );
                         return self.wrong(d.help("write frombits(i32(x))"));
                     }
                 };
@@ -235,7 +259,11 @@ impl<'m> Elab<'m> {
             }
             Shape::Random => {
                 if let Some(bad) = v.iter().find(|v| !v.typ.is_int()) {
-                    let what = format!("`{}` takes an integer seed and counter, this is {}", name.text, bad.typ.name());
+                    let what = format!(
+                        "`{}` takes an integer seed and counter, this is {}",
+                        name.text,
+                        bad.typ.name()
+                    );
                     return self.wrong(Diagnostic::error("E0506", span, what).help("write i64(x)"));
                 }
                 let args: Vec<Val> = v.iter().map(|&a| self.convert(a, Typ::I64, span)).collect();
@@ -286,7 +314,9 @@ impl<'m> Elab<'m> {
             1 => "one argument".to_string(),
             n => format!("{n} arguments ({})", names.join(", ")),
         };
-        let Some(values) = self.plain_args(&f.name, args, |n| n == names.len(), &count) else { return self.poison() };
+        let Some(values) = self.plain_args(&f.name, args, |n| n == names.len(), &count) else {
+            return self.poison();
+        };
         self.inline_fn(unit, f, values, span)
     }
 
@@ -295,7 +325,10 @@ impl<'m> Elab<'m> {
         let key = format!("fn {unit} {}", f.name.text);
         if self.calls.contains(&key) || self.calls.len() > 40 {
             let d = Diagnostic::error("E0213", span, format!("`{}` calls itself", f.name.text));
-            return self.wrong(d.also(f.name.span, "defined here").help("fns are not recursive: write a recurrence over an axis"));
+            return self.wrong(
+                d.also(f.name.span, "defined here")
+                    .help("fns are not recursive: write a recurrence over an axis"),
+            );
         }
         let mut frame = Frame { unit, is_fn: true, ..Default::default() };
         for (p, v) in f.params.iter().zip(args) {

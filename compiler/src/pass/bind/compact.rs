@@ -7,7 +7,13 @@ use std::collections::{HashMap, HashSet};
 /// Copies what the outputs need. Inputs and scalars are kept, whether they are read or not.
 pub fn compact(old: &Graph) -> Graph {
     let keep = needed(old);
-    let mut c = Copy { old, new: Graph::default(), exprs: HashMap::new(), axes: HashMap::new(), tensors: HashMap::new() };
+    let mut c = Copy {
+        old,
+        new: Graph::default(),
+        exprs: HashMap::new(),
+        axes: HashMap::new(),
+        tensors: HashMap::new(),
+    };
     c.new.op = old.op.clone();
     c.new.sizes = old.sizes.clone();
     c.new.consts = old.consts.clone();
@@ -151,9 +157,19 @@ impl Copy<'_> {
                     Base::Tensor(t) => Base::Tensor(self.target(t)),
                     Base::Unit => Base::Unit,
                 };
-                Stmt::Update(Update { target: self.target(u.target), base, axes, index, cond, value, ..u.clone() })
+                Stmt::Update(Update {
+                    target: self.target(u.target),
+                    base,
+                    axes,
+                    index,
+                    cond,
+                    value,
+                    ..u.clone()
+                })
             }
-            Stmt::Table { target, values } => Stmt::Table { target: self.target(*target), values: values.clone() },
+            Stmt::Table { target, values } => {
+                Stmt::Table { target: self.target(*target), values: values.clone() }
+            }
         }
     }
 }

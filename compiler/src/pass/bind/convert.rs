@@ -53,8 +53,7 @@ impl Elab<'_> {
             return Typ::Error;
         };
         let big = |v: Val| {
-            v.typ == Typ::Lit
-                && build::literal_int(&self.g, v.id).is_some_and(|i| i32::try_from(i).is_err())
+            v.typ == Typ::Lit && build::literal_int(&self.g, v.id).is_some_and(|i| i32::try_from(i).is_err())
         };
         if t == Typ::I32 && (big(a) || big(b)) { Typ::I64 } else { t }
     }
@@ -140,7 +139,11 @@ impl Elab<'_> {
         }
         let bool_in = v.typ == Typ::Bool;
         if bool_in != (dtype == DType::Bool) {
-            let d = Diagnostic::error("E0502", span, format!("`{name}` is {}, this is {}", dtype.name(), v.typ.name()));
+            let d = Diagnostic::error(
+                "E0502",
+                span,
+                format!("`{name}` is {}, this is {}", dtype.name(), v.typ.name()),
+            );
             let help = match bool_in {
                 true => format!("write {}(…)", if dtype.is_float() { "f32" } else { "i32" }),
                 false => "write a comparison: … != 0".to_string(),
@@ -149,11 +152,14 @@ impl Elab<'_> {
             return None;
         }
         if v.typ.is_float() && dtype.is_int() {
-            let what = format!("`{name}` is {}, this is a float: a float becomes an integer only by a word", dtype.name());
-            self.report(Diagnostic::error("E0504", span, what).help(format!(
-                "write {0}(round(…)) for the nearest, {0}(…) to truncate",
+            let what = format!(
+                "`{name}` is {}, this is a float: a float becomes an integer only by a word",
                 dtype.name()
-            )));
+            );
+            self.report(
+                Diagnostic::error("E0504", span, what)
+                    .help(format!("write {0}(round(…)) for the nearest, {0}(…) to truncate", dtype.name())),
+            );
             return None;
         }
         if v.divided && dtype.is_float() {
@@ -186,7 +192,11 @@ fn bool_meets(a: Typ, b: Typ, span: Span) -> Diagnostic {
 }
 
 fn integer_division(span: Span) -> Diagnostic {
-    Diagnostic::error("E0503", span, "integer division never turns into a float by itself: 1/N is 0 for N > 1")
-        .label("the quotient of integers is floored")
-        .help("write 1.0/N to divide floats, or f32(1/N) if the floor is meant")
+    Diagnostic::error(
+        "E0503",
+        span,
+        "integer division never turns into a float by itself: 1/N is 0 for N > 1",
+    )
+    .label("the quotient of integers is floored")
+    .help("write 1.0/N to divide floats, or f32(1/N) if the floor is meant")
 }

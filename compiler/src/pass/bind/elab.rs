@@ -110,6 +110,8 @@ pub struct Recurrence {
     /// Tensor and names of the axes of each member.
     pub members: Vec<(TensorId, Vec<String>)>,
     pub names: Vec<String>,
+    /// Ranges of the axes of each member; they count for the members below it.
+    pub dims: Vec<(String, Vec<super::fold::AxisRange>)>,
     pub current: usize,
     pub reads: Vec<MemberRead>,
 }

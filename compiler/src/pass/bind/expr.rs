@@ -37,7 +37,9 @@ impl<'m> Elab<'m> {
             ExprKind::Read { name, index } => self.read(name, index.as_deref(), None, span),
             ExprKind::Else(read, default) => self.read_else(read, default, span),
             ExprKind::Call { lib, name, args } => self.call(lib.as_ref(), name, args, span),
-            ExprKind::Fold { name, binders, cond, body } => self.fold(name, binders, cond.as_deref(), body, span),
+            ExprKind::Fold { name, binders, cond, body } => {
+                self.fold(name, binders, cond.as_deref(), body, span)
+            }
             ExprKind::Unary(op, a) => self.unary(*op, a, span),
             ExprKind::Binary(op, a, b) => self.binary(*op, a, b, span),
             ExprKind::Chain(parts, ops) => self.chain(parts, ops, span),
@@ -63,9 +65,15 @@ impl<'m> Elab<'m> {
                 Val::new(Typ::Bool, id)
             }
             (UnOp::Not, t) if t.is_int() => self.apply(Func::Not, &[v], t, span),
-            (UnOp::Neg, t) if t != Typ::Bool => Val { divided: v.divided, ..self.apply(Func::Neg, &[v], t, span) },
+            (UnOp::Neg, t) if t != Typ::Bool => {
+                Val { divided: v.divided, ..self.apply(Func::Neg, &[v], t, span) }
+            }
             (UnOp::Not, t) => {
-                let d = Diagnostic::error("E0506", span, format!("`!` works on bool and on integers, not on {}", t.name()));
+                let d = Diagnostic::error(
+                    "E0506",
+                    span,
+                    format!("`!` works on bool and on integers, not on {}", t.name()),
+                );
                 self.wrong(d.help("write a comparison: x == 0.0"))
             }
             (UnOp::Neg, _) => {
@@ -105,15 +113,21 @@ impl<'m> Elab<'m> {
         let Some((func, kind)) = arithmetic(op) else { return self.poison() };
         if t == Typ::Bool {
             let d = match kind {
-                Operands::Integers => Diagnostic::error("E0502", span, "`& | ^ << >>` work on integers, these are bool")
-                    .help("write && or ||, or c != d for exclusive or"),
+                Operands::Integers => {
+                    Diagnostic::error("E0502", span, "`& | ^ << >>` work on integers, these are bool")
+                        .help("write && or ||, or c != d for exclusive or")
+                }
                 Operands::Numbers => Diagnostic::error("E0502", span, "arithmetic on bool")
                     .help("write i32(c) for 0 or 1, or `if c then … else …`"),
             };
             return self.wrong(d);
         }
         if kind == Operands::Integers && !t.is_int() {
-            let d = Diagnostic::error("E0506", span, format!("`& | ^ << >>` work on integers, this is {}", t.name()));
+            let d = Diagnostic::error(
+                "E0506",
+                span,
+                format!("`& | ^ << >>` work on integers, this is {}", t.name()),
+            );
             return self.wrong(d.help("write i32(x), or bits(x) for the bits of a float"));
         }
         let (x, y) = (self.convert(x, t, span), self.convert(y, t, span));

@@ -13,7 +13,7 @@ use crate::pass::subst::Subst;
 use crate::vocab::dtype::{Ty, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
-use girih_dsl::ast::{self, Binder, BinOp, Function, Name, Span};
+use girih_dsl::ast::{self, BinOp, Binder, Function, Name, Span};
 use girih_dsl::diagnostic::Diagnostic;
 
 /// What stands before `[…](…)`.
@@ -48,6 +48,7 @@ const BUILT_IN: [(&str, Kind<'static>); 16] = [
 ];
 
 /// A range with its polynomials.
+#[derive(Clone)]
 pub struct AxisRange {
     pub lo: ExprId,
     pub hi: ExprId,
@@ -65,7 +66,9 @@ impl<'m> Elab<'m> {
     ) -> Val {
         let Some(kind) = self.fold_kind(name) else { return self.poison() };
         match kind {
-            Kind::Softmax | Kind::Scan(_) | Kind::Sort => self.map_along(kind, name, binders, cond, body, span),
+            Kind::Softmax | Kind::Scan(_) | Kind::Sort => {
+                self.map_along(kind, name, binders, cond, body, span)
+            }
             _ => self.reduce(kind, name, binders, cond, body, span),
         }
     }
@@ -75,11 +78,13 @@ impl<'m> Elab<'m> {
         let built_in = BUILT_IN.iter().find(|(n, _)| *n == name.text).map(|(_, k)| *k);
         let d = match module.callable(unit, None, &name.text) {
             Found::One(Callable::Fn(u, f)) if f.unit.is_some() => return Some(Kind::User(u, f)),
-            Found::One(Callable::Fn(_, f)) if built_in.is_none() => {
-                Diagnostic::error("E0216", name.span, format!("`{}` has no unit, so it cannot fold", name.text))
-                    .also(f.name.span, "defined here")
-                    .help("write fn f(a, b) from unit = …, with f(unit, b) = b")
-            }
+            Found::One(Callable::Fn(_, f)) if built_in.is_none() => Diagnostic::error(
+                "E0216",
+                name.span,
+                format!("`{}` has no unit, so it cannot fold", name.text),
+            )
+            .also(f.name.span, "defined here")
+            .help("write fn f(a, b) from unit = …, with f(unit, b) = b"),
             Found::Clash(a, b) => {
                 Diagnostic::error("E0209", name.span, format!("both {a} and {b} have `{}`", name.text))
                     .help("define your own, or import one of them")
@@ -168,10 +173,16 @@ impl<'m> Elab<'m> {
         let logical = matches!(kind, Kind::Fold(Monoid::Any | Monoid::All));
         if logical != (e.typ == Typ::Bool) && !matches!(kind, Kind::User(..)) {
             let d = match logical {
-                true => Diagnostic::error("E0505", at, format!("`{}` folds bools, this is {}", name.text, e.typ.name()))
-                    .help("write a comparison: … != 0"),
-                false => Diagnostic::error("E0502", at, format!("`{}` folds numbers, this is bool", name.text))
-                    .help("write i32(c) to count"),
+                true => Diagnostic::error(
+                    "E0505",
+                    at,
+                    format!("`{}` folds bools, this is {}", name.text, e.typ.name()),
+                )
+                .help("write a comparison: … != 0"),
+                false => {
+                    Diagnostic::error("E0502", at, format!("`{}` folds numbers, this is bool", name.text))
+                        .help("write i32(c) to count")
+                }
             };
             self.report(d);
             return None;
@@ -180,13 +191,18 @@ impl<'m> Elab<'m> {
             return Some(());
         }
         if axes.len() != 1 {
-            let d = Diagnostic::error("E0409", name.span, format!("`{}` takes one axis and gives its value", name.text));
+            let d = Diagnostic::error(
+                "E0409",
+                name.span,
+                format!("`{}` takes one axis and gives its value", name.text),
+            );
             self.report(d.help("fold the others away first, or make one axis of them: x[k/N, k%N]"));
             return None;
         }
         if self.g.extent(axes[0]) == Some(0) && self.dead == 0 && !self.lenient {
             let axis = self.g.axis(axes[0]).name.clone();
-            let d = Diagnostic::error("E0408", name.span, format!("`{}` over {axis}, which is empty", name.text));
+            let d =
+                Diagnostic::error("E0408", name.span, format!("`{}` over {axis}, which is empty", name.text));
             self.report(d.help("an op with argmax needs at least one element there"));
             return None;
         }
@@ -289,7 +305,13 @@ impl<'m> Elab<'m> {
     }
 
     /// The maximum m of `body`, and Σ exp(body − m) along axes of its own.
-    fn shifted_sum(&mut self, axes: &[AxisId], cond: Option<ExprId>, body: ExprId, span: Span) -> (ExprId, ExprId) {
+    fn shifted_sum(
+        &mut self,
+        axes: &[AxisId],
+        cond: Option<ExprId>,
+        body: ExprId,
+        span: Span,
+    ) -> (ExprId, ExprId) {
         let ty = self.g.ty(body);
         let combine = Combine::Builtin(Monoid::Max);
         let m = self.g.add(Expr::Fold(Fold { combine, axes: axes.to_vec(), cond, body }), ty, span);
@@ -405,7 +427,11 @@ impl<'m> Elab<'m> {
     fn free_to_bind(&mut self, name: &Name) -> bool {
         if let Some(b) = self.bound(&name.text) {
             let at = b.span;
-            let d = Diagnostic::error("E0204", name.span, format!("`{}` is bound around this fold already", name.text));
+            let d = Diagnostic::error(
+                "E0204",
+                name.span,
+                format!("`{}` is bound around this fold already", name.text),
+            );
             let d = d.also(at, "bound here").help("give the fold's axis another name: sum[k](e[k])");
             self.report(d);
             return false;
@@ -423,7 +449,11 @@ impl<'m> Elab<'m> {
             _ => None,
         });
         let Some(at) = at else { return true };
-        let d = Diagnostic::error("E0203", name.span, format!("`{}` has a meaning already, it cannot be an axis", name.text));
+        let d = Diagnostic::error(
+            "E0203",
+            name.span,
+            format!("`{}` has a meaning already, it cannot be an axis", name.text),
+        );
         self.report(d.also(at, "it is this").help("give the axis another name"));
         false
     }
@@ -455,9 +485,11 @@ impl<'m> Elab<'m> {
             return self.wrong(d.help("make one axis of them: x[k/N, k%N]"));
         };
         let Some(outer) = self.bound(&binder.name.text).map(|b| b.id) else {
-            let what = format!("`{0}` keeps its axis, but {1} is not bound around it", name.text, binder.name.text);
+            let what =
+                format!("`{0}` keeps its axis, but {1} is not bound around it", name.text, binder.name.text);
             let d = Diagnostic::error("E0405", binder.name.span, what);
-            let help = format!("put {} on the left side (y[…, {0}] = …), or in a fold around it", binder.name.text);
+            let help =
+                format!("put {} on the left side (y[…, {0}] = …), or in a fold around it", binder.name.text);
             return self.wrong(d.help(help));
         };
         if let Some(r) = &binder.range {
@@ -466,13 +498,20 @@ impl<'m> Elab<'m> {
             if !self.same(&of.0, &r.sym.0) || !self.same(&of.1, &r.sym.1) {
                 let what = format!("`{}` has another range here than around", binder.name.text);
                 let d = Diagnostic::error("E0406", binder.name.span, what);
-                return self.wrong(d.help("a map along an axis covers its whole range: use `where` to take a part"));
+                return self
+                    .wrong(d.help("a map along an axis covers its whole range: use `where` to take a part"));
             }
         }
         let hoisted = !matches!(kind, Kind::Softmax);
-        let Some((axis, c, e)) = self.map_body(binder, outer, cond, body, hoisted) else { return self.poison() };
+        let Some((axis, c, e)) = self.map_body(binder, outer, cond, body, hoisted) else {
+            return self.poison();
+        };
         if e.typ == Typ::Bool {
-            let d = Diagnostic::error("E0502", body.span, format!("`{}` works on numbers, this is bool", name.text));
+            let d = Diagnostic::error(
+                "E0502",
+                body.span,
+                format!("`{}` works on numbers, this is bool", name.text),
+            );
             return self.wrong(d.help("write i32(c)"));
         }
         match kind {
@@ -568,7 +607,8 @@ impl<'m> Elab<'m> {
         if self.reads_member(&[Some(e.id), Some(e.wide), cond]) {
             let what = format!("`{}` cannot read what the recurrence around it defines", name.text);
             let d = Diagnostic::error("E0711", name.span, what);
-            return self.wrong(d.help("write the scan as a recurrence too, or as a fold over earlier points"));
+            return self
+                .wrong(d.help("write the scan as a recurrence too, or as a fold over earlier points"));
         }
         let sorted = scan.is_none();
         let result = if sorted { Typ::Index } else { t };
@@ -656,7 +696,8 @@ impl<'m> Elab<'m> {
         let hidden = format!("{}#{}", name.text, self.fresh());
         let t = super::stmt::tensor(&hidden, ty.stored(), dims, lo, Role::Local, span);
         let positions = ranges.get(along).map(|r| (r.0 as i128, r.1 as i128 - 1));
-        let known = super::prove::Values { range: positions.filter(|_| scan.is_none()), ..Default::default() };
+        let known =
+            super::prove::Values { range: positions.filter(|_| scan.is_none()), ..Default::default() };
         let target = self.tensor(t, known);
         let stmt = match scan {
             Some(m) => {
@@ -684,7 +725,10 @@ impl<'m> Elab<'m> {
     fn reads_member(&self, parts: &[Option<ExprId>]) -> bool {
         let Some(r) = &self.recurrence else { return false };
         let mut facts = crate::pass::facts::Facts::default();
-        parts.iter().flatten().any(|&e| facts.reads(&self.g, e).iter().any(|t| r.members.iter().any(|m| m.0 == *t)))
+        parts
+            .iter()
+            .flatten()
+            .any(|&e| facts.reads(&self.g, e).iter().any(|t| r.members.iter().any(|m| m.0 == *t)))
     }
 }
 

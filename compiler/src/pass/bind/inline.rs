@@ -13,8 +13,8 @@ use girih_dsl::diagnostic::Diagnostic;
 use std::collections::HashMap;
 
 /// An argument of a call.
-enum Given1 {
-    Tensor(View, String),
+enum Argument {
+    Tensor(View),
     Number(Val),
 }
 
@@ -34,7 +34,10 @@ impl<'m> Elab<'m> {
         let key = format!("op {unit} {}", op.name.text);
         if self.calls.contains(&key) || self.frames.len() > 24 {
             let d = Diagnostic::error("E0213", s.value.span, format!("`{}` calls itself", op.name.text));
-            self.report(d.also(op.name.span, "defined here").help("ops are not recursive: write a recurrence over an axis"));
+            self.report(
+                d.also(op.name.span, "defined here")
+                    .help("ops are not recursive: write a recurrence over an axis"),
+            );
             return None;
         }
         self.check_call(s, op)?;
@@ -44,9 +47,7 @@ impl<'m> Elab<'m> {
         let mut given = Given { call: Some(s.value.span), ..Given::default() };
         let values = self.arguments(op, args, &lead, &mut given)?;
         let prefix = format!("{}{}.", self.frame().prefix, op.name.text);
-        let mut frame = Frame { unit, prefix, lead: lead.clone(), ..Frame::default() };
-        std::mem::swap(&mut frame.names, &mut HashMap::new());
-        self.frames.push(frame);
+        self.frames.push(Frame { unit, prefix, lead: lead.clone(), ..Frame::default() });
         self.calls.push(key);
         let equal = self.equal.len();
         let scope = std::mem::take(&mut self.scope);
@@ -70,9 +71,15 @@ impl<'m> Elab<'m> {
             Diagnostic::error("E0708", s.assign_span, "the results of an op call are defined, not added")
                 .help("define a local by the call, then update with it")
         } else if let Some(c) = &s.cond {
-            Diagnostic::error("E0708", c.span, "an op call takes no `where`").help("write it into the op, or use `if` on its result")
+            Diagnostic::error("E0708", c.span, "an op call takes no `where`")
+                .help("write it into the op, or use `if` on its result")
         } else if s.targets.len() != op.results.len() {
-            let what = format!("`{}` has {} results, but {} targets take them", op.name.text, op.results.len(), s.targets.len());
+            let what = format!(
+                "`{}` has {} results, but {} targets take them",
+                op.name.text,
+                op.results.len(),
+                s.targets.len()
+            );
             Diagnostic::error("E0708", s.span, what).help("write one target for each result")
         } else {
             return Some(());
@@ -104,9 +111,17 @@ impl<'m> Elab<'m> {
             out.push(LeftAxis { name: name.clone(), range });
         }
         for t in &s.targets[1..] {
-            let same = self.slots(t).iter().zip(&out).all(|(l, a)| matches!(l, Left::Axis(n, _) if n.text == a.name.text));
+            let same = self
+                .slots(t)
+                .iter()
+                .zip(&out)
+                .all(|(l, a)| matches!(l, Left::Axis(n, _) if n.text == a.name.text));
             if !same || self.slots(t).len() != out.len() {
-                let d = Diagnostic::error("E0708", t.span, "all targets of an op call have the same leading axes");
+                let d = Diagnostic::error(
+                    "E0708",
+                    t.span,
+                    "all targets of an op call have the same leading axes",
+                );
                 self.report(d.help("write the same axes on each"));
                 return None;
             }
@@ -121,7 +136,7 @@ impl<'m> Elab<'m> {
         args: &[Arg],
         lead: &[AxisId],
         given: &mut Given,
-    ) -> Option<HashMap<String, Given1>> {
+    ) -> Option<HashMap<String, Argument>> {
         let mut out = HashMap::new();
         let mut position = 0;
         let mut ok = true;
@@ -161,11 +176,17 @@ impl<'m> Elab<'m> {
     fn size_argument(&mut self, op: &Op, a: &Arg, given: &mut Given) -> Option<()> {
         let Some(name) = &a.name else {
             let what = format!("`{}` takes {} arguments", op.name.text, op.params.len());
-            self.report(Diagnostic::error("E0211", a.value.span, what).help("leave this one out, or name it"));
+            self.report(
+                Diagnostic::error("E0211", a.value.span, what).help("leave this one out, or name it"),
+            );
             return None;
         };
         let Some(size) = op.sizes.iter().find(|s| s.name.text == name.text) else {
-            let d = Diagnostic::error("E0212", name.span, format!("`{}` has no parameter `{}`", op.name.text, name.text));
+            let d = Diagnostic::error(
+                "E0212",
+                name.span,
+                format!("`{}` has no parameter `{}`", op.name.text, name.text),
+            );
             let known = op.params.iter().map(|p| p.name.text.as_str());
             let near = super::read::nearest(&name.text, known.clone());
             self.report(match near {
@@ -183,7 +204,8 @@ impl<'m> Elab<'m> {
         let id = self.int_expr(&a.value)?;
         let poly = self.poly(&a.value);
         let Some(v) = build::literal_int(&self.g, id) else {
-            let d = Diagnostic::error("E0311", a.value.span, format!("the size `{}` must be known", name.text));
+            let d =
+                Diagnostic::error("E0311", a.value.span, format!("the size `{}` must be known", name.text));
             self.report(d.help("use sizes, consts and literals"));
             return None;
         };
@@ -197,11 +219,11 @@ impl<'m> Elab<'m> {
         a: &Arg,
         lead: &[AxisId],
         given: &mut Given,
-        out: &mut HashMap<String, Given1>,
+        out: &mut HashMap<String, Argument>,
     ) -> Option<()> {
         if p.dims.is_some() {
-            let (view, name) = self.tensor_argument(p, a, lead, given)?;
-            out.insert(p.name.text.clone(), Given1::Tensor(view, name));
+            let view = self.tensor_argument(p, a, lead, given)?;
+            out.insert(p.name.text.clone(), Argument::Tensor(view));
             return Some(());
         }
         let v = self.expr(&a.value);
@@ -211,7 +233,11 @@ impl<'m> Elab<'m> {
         if p.is_const {
             let id = if v.typ == Typ::Open { v.wide } else { v.id };
             let Some(value) = build::literal(&self.g, id) else {
-                let d = Diagnostic::error("E0311", a.value.span, format!("`{}` is a const: its value must be known", p.name.text));
+                let d = Diagnostic::error(
+                    "E0311",
+                    a.value.span,
+                    format!("`{}` is a const: its value must be known", p.name.text),
+                );
                 self.report(d.also(p.name.span, "declared here").help("use sizes, consts and literals"));
                 return None;
             };
@@ -222,23 +248,33 @@ impl<'m> Elab<'m> {
             given.consts.insert(p.name.text.clone(), (value, Some(poly)));
             return Some(());
         }
-        out.insert(p.name.text.clone(), Given1::Number(v));
+        out.insert(p.name.text.clone(), Argument::Number(v));
         Some(())
     }
 
-    fn tensor_argument(&mut self, p: &'m Param, a: &Arg, lead: &[AxisId], given: &mut Given) -> Option<(View, String)> {
+    fn tensor_argument(&mut self, p: &'m Param, a: &Arg, lead: &[AxisId], given: &mut Given) -> Option<View> {
         let mut e = &a.value;
         while let ExprKind::Paren(inner) = &e.kind {
             e = inner;
         }
         let ExprKind::Read { name, index } = &e.kind else {
-            let d = Diagnostic::error("E0707", e.span, format!("`{}` takes a tensor: the name of one", p.name.text));
-            self.report(d.also(p.name.span, "declared here").help("give the expression a name first: t[i, j] = …"));
+            let d = Diagnostic::error(
+                "E0707",
+                e.span,
+                format!("`{}` takes a tensor: the name of one", p.name.text),
+            );
+            self.report(
+                d.also(p.name.span, "declared here").help("give the expression a name first: t[i, j] = …"),
+            );
             return None;
         };
         let view = match self.plain_name(name) {
             Some(_) => {
-                let d = Diagnostic::error("E0707", e.span, format!("`{}` takes a tensor, `{}` is a number", p.name.text, name.text));
+                let d = Diagnostic::error(
+                    "E0707",
+                    e.span,
+                    format!("`{}` takes a tensor, `{}` is a number", p.name.text, name.text),
+                );
                 self.report(d.also(p.name.span, "declared here").help("store it in a local first: t = …"));
                 return None;
             }
@@ -274,7 +310,8 @@ impl<'m> Elab<'m> {
         let t = self.g.tensor(view.id).clone();
         let dims = t.dims[full.len()..].to_vec();
         if t.lo[full.len()..].iter().any(|&l| l != 0) {
-            let d = Diagnostic::error("E0707", e.span, format!("the axes of `{}` do not start at 0", name.text));
+            let d =
+                Diagnostic::error("E0707", e.span, format!("the axes of `{}` do not start at 0", name.text));
             self.report(d.help("copy the part that the call needs to a local over 0..N first"));
             return None;
         }
@@ -286,12 +323,21 @@ impl<'m> Elab<'m> {
             self.check_inout(p, &view, &full, lead, e, name)?;
         }
         let typ = Typ::of(t.dtype.compute());
-        let view = View { lead: full, sym, kind, early: false, typ, wide: view.id, span: p.name.span, ..view };
-        Some((view, name.text.clone()))
+        let view =
+            View { lead: full, sym, kind, early: false, typ, wide: view.id, span: p.name.span, ..view };
+        Some(view)
     }
 
     /// An `inout` argument is a tensor that may change, each repetition with its own part.
-    fn check_inout(&mut self, p: &Param, view: &View, full: &[ExprId], lead: &[AxisId], e: &Expr, name: &Name) -> Option<()> {
+    fn check_inout(
+        &mut self,
+        p: &Param,
+        view: &View,
+        full: &[ExprId],
+        lead: &[AxisId],
+        e: &Expr,
+        name: &Name,
+    ) -> Option<()> {
         let plain = full.len() == lead.len()
             && full.iter().zip(lead).all(|(&i, &a)| matches!(self.g.expr(i), Node::Axis(b) if *b == a));
         let whole = lead.iter().enumerate().all(|(i, &a)| {
@@ -299,11 +345,19 @@ impl<'m> Elab<'m> {
             self.g.axis_range(a) == Some((t.lo[i], t.lo[i] + t.dims.get(i).copied().unwrap_or(0)))
         });
         let d = if matches!(view.kind, Kind::Input | Kind::Table) {
-            Diagnostic::error("E0709", e.span, format!("`{}` changes its argument, and `{}` is an input", p.name.text, name.text))
-                .help("declare it `inout` here too, or pass a copy")
+            Diagnostic::error(
+                "E0709",
+                e.span,
+                format!("`{}` changes its argument, and `{}` is an input", p.name.text, name.text),
+            )
+            .help("declare it `inout` here too, or pass a copy")
         } else if !plain || !whole {
-            Diagnostic::error("E0707", e.span, format!("each repetition must update its own part of `{}`", name.text))
-                .help("index it by the axes over which the op is repeated, in their order")
+            Diagnostic::error(
+                "E0707",
+                e.span,
+                format!("each repetition must update its own part of `{}`", name.text),
+            )
+            .help("index it by the axes over which the op is repeated, in their order")
         } else {
             return Some(());
         };
@@ -312,12 +366,17 @@ impl<'m> Elab<'m> {
     }
 
     /// Binds the header of the called op and builds its body; its results.
-    fn called_body(&mut self, op: &'m Op, given: &Given, values: HashMap<String, Given1>) -> Option<Vec<View>> {
+    fn called_body(
+        &mut self,
+        op: &'m Op,
+        given: &Given,
+        values: HashMap<String, Argument>,
+    ) -> Option<Vec<View>> {
         self.bind_header(op, given)?;
         for (name, v) in values {
             let meaning = match v {
-                Given1::Tensor(view, _) => Meaning::Tensor(view),
-                Given1::Number(v) => {
+                Argument::Tensor(view) => Meaning::Tensor(view),
+                Argument::Number(v) => {
                     let p = op.params.iter().find(|p| p.name.text == name)?;
                     Meaning::Value(self.scalar_argument(p, v)?, None)
                 }
@@ -340,7 +399,11 @@ impl<'m> Elab<'m> {
             match self.frame().names.get(&r.name.text) {
                 Some(Meaning::Tensor(v)) => out.push(v.clone()),
                 _ => {
-                    let d = Diagnostic::error("E0706", r.name.span, format!("the result `{}` is never defined", r.name.text));
+                    let d = Diagnostic::error(
+                        "E0706",
+                        r.name.span,
+                        format!("the result `{}` is never defined", r.name.text),
+                    );
                     self.report(d.help(format!("write {}[…] = …", r.name.text)));
                     return None;
                 }
@@ -389,7 +452,9 @@ impl<'m> Elab<'m> {
         {
             let what = format!("`{}` is {}, but the op gives {}", t.name.text, d.name(), tensor.dtype.name());
             let e = Diagnostic::error("E0712", t.name.span, what).also(v.span, "this result");
-            self.report(e.help("dtypes must agree: take the result in a local, and convert it in a statement"));
+            self.report(
+                e.help("dtypes must agree: take the result in a local, and convert it in a statement"),
+            );
             return None;
         }
         let mut sym: Vec<(Poly, Poly)> = axes.iter().map(|a| a.range.sym.clone()).collect();
@@ -412,7 +477,8 @@ impl<'m> Elab<'m> {
                 // A result that is one of the call's inputs again, or is taken twice, needs a tensor of its own.
                 let shared = self.g.tensors[v.id.0 as usize].role == Role::Result;
                 let target = &mut self.g.tensors[v.id.0 as usize];
-                target.name = format!("{}{}", self.frames.last().map_or("", |f| f.prefix.as_str()), t.name.text);
+                target.name =
+                    format!("{}{}", self.frames.last().map_or("", |f| f.prefix.as_str()), t.name.text);
                 if is_result && !shared {
                     target.role = Role::Result;
                 }
@@ -420,9 +486,12 @@ impl<'m> Elab<'m> {
                 let view = View { lead, sym, kind, early: false, span: t.name.span, ..v };
                 self.frame_mut().names.insert(t.name.text.clone(), Meaning::Tensor(view));
             }
-            Some(Meaning::Tensor(old)) if matches!(old.kind, Kind::Inout) => self.copy_over(t, &old, &v, tensor.dims)?,
+            Some(Meaning::Tensor(old)) if matches!(old.kind, Kind::Inout) => {
+                self.copy_over(t, &old, &v, tensor.dims)?
+            }
             _ => {
-                let d = Diagnostic::error("E0701", t.name.span, format!("`{}` has a value already", t.name.text));
+                let d =
+                    Diagnostic::error("E0701", t.name.span, format!("`{}` has a value already", t.name.text));
                 self.report(d.help("take the result in a local of another name"));
                 return None;
             }
@@ -434,8 +503,14 @@ impl<'m> Elab<'m> {
     fn copy_over(&mut self, t: &Target, old: &View, v: &View, dims: Vec<i64>) -> Option<()> {
         let base = self.g.tensor(old.id).clone();
         if base.dims != dims || base.dtype != self.g.tensor(v.id).dtype {
-            let d = Diagnostic::error("E0712", t.name.span, format!("`{}` has another dtype or other dims than the op gives", t.name.text));
-            self.report(d.also(old.span, "declared here").help("take the result in a local, and update with it"));
+            let d = Diagnostic::error(
+                "E0712",
+                t.name.span,
+                format!("`{}` has another dtype or other dims than the op gives", t.name.text),
+            );
+            self.report(
+                d.also(old.span, "declared here").help("take the result in a local, and update with it"),
+            );
             return None;
         }
         let mut axes = Vec::new();

@@ -241,7 +241,9 @@ mod tests {
         let funcs = [Func::Add, Func::Sub, Func::Mul, Func::Div, Func::Rem, Func::Min, Func::Max, Func::And];
         let more = [Func::Or, Func::Xor, Func::Shl, Func::Shr];
         for f in funcs.into_iter().chain(more) {
-            for (al, ah, bl, bh) in [(-5i64, 7, -3, 4), (0, 9, 1, 3), (-8, -2, -4, -1), (3, 3, 0, 2), (0, 6, 5, 8)] {
+            for (al, ah, bl, bh) in
+                [(-5i64, 7, -3, 4), (0, 9, 1, 3), (-8, -2, -4, -1), (3, 3, 0, 2), (0, 6, 5, 8)]
+            {
                 let r = of_call(f, (al as i128, ah as i128), (bl as i128, bh as i128), Ty::I64);
                 for (a, b) in (al..=ah).flat_map(|a| (bl..=bh).map(move |b| (a, b))) {
                     let v = int_func(f, a, b, 64).expect("an integer function") as i128;

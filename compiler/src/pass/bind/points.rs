@@ -21,8 +21,17 @@ enum Step {
     Select(usize, usize, usize),
     /// A wider or narrower integer: saturates to this range.
     Clamp(usize, i64, i64),
-    Table { values: Rc<Vec<Option<i64>>>, lo: Vec<i64>, dims: Vec<i64>, index: Vec<usize> },
-    Fold { monoid: Monoid, axes: Vec<AxisId>, body: Box<Program> },
+    Table {
+        values: Rc<Vec<Option<i64>>>,
+        lo: Vec<i64>,
+        dims: Vec<i64>,
+        index: Vec<usize>,
+    },
+    Fold {
+        monoid: Monoid,
+        axes: Vec<AxisId>,
+        body: Box<Program>,
+    },
 }
 
 /// Expressions flattened into one list. `axes` of folds have literal ranges.
@@ -67,7 +76,12 @@ impl Program {
                 match f {
                     Func::Eq | Func::Ne | Func::Lt | Func::Le => Step::Compare(f, a, b),
                     Func::RandBits => Step::Unknown,
-                    _ => Step::Call(f, a, b, [64, 32, 1][(ty == Ty::I32) as usize + 2 * (ty == Ty::Bool) as usize]),
+                    _ => Step::Call(
+                        f,
+                        a,
+                        b,
+                        [64, 32, 1][(ty == Ty::I32) as usize + 2 * (ty == Ty::Bool) as usize],
+                    ),
                 }
             }
             Expr::Cast(a) if !g.ty(a).is_float() => {

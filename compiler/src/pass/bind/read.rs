@@ -1,7 +1,7 @@
 //! Reads of tensors: their names, the number and type of their indices, and whether these are in bounds.
 
 use super::build;
-use super::elab::{Elab, Kind, MemberRead, Meaning, Order, View};
+use super::elab::{Elab, Kind, Meaning, MemberRead, Order, View};
 use super::points::{Program, Search, Trial};
 use super::typ::{Typ, Val};
 use crate::ir::graph::*;
@@ -13,17 +13,27 @@ use std::collections::BTreeSet;
 
 impl Elab<'_> {
     /// `name` or `name[index]`, with the `else` that follows.
-    pub fn read(&mut self, name: &Name, index: Option<&[ast::Expr]>, els: Option<&ast::Expr>, span: Span) -> Val {
+    pub fn read(
+        &mut self,
+        name: &Name,
+        index: Option<&[ast::Expr]>,
+        els: Option<&ast::Expr>,
+        span: Span,
+    ) -> Val {
         if let Some(v) = self.plain_name(name) {
             let d = match index {
-                Some(i) if !i.is_empty() => {
-                    Diagnostic::error("E0206", span, format!("`{}` is a number, it takes no index", name.text))
-                        .help(format!("write {}", name.text))
-                }
-                _ if els.is_some() => {
-                    Diagnostic::error("E0206", span, format!("`{}` is a number, it is always there", name.text))
-                        .help("leave the `else` out")
-                }
+                Some(i) if !i.is_empty() => Diagnostic::error(
+                    "E0206",
+                    span,
+                    format!("`{}` is a number, it takes no index", name.text),
+                )
+                .help(format!("write {}", name.text)),
+                _ if els.is_some() => Diagnostic::error(
+                    "E0206",
+                    span,
+                    format!("`{}` is a number, it is always there", name.text),
+                )
+                .help("leave the `else` out"),
                 _ => return v,
             };
             return self.wrong(d);
@@ -81,11 +91,17 @@ impl Elab<'_> {
     fn unknown_name(&self, name: &Name) -> Diagnostic {
         let frame = self.frame();
         if self.recurrence.as_ref().is_some_and(|r| r.names.contains(&name.text)) {
-            let what = format!("`{}` is read before or in its definition, so its dtype must be written", name.text);
-            return Diagnostic::error("E0705", name.span, what).help(format!("write {}: f32[…] = …", name.text));
+            let what =
+                format!("`{}` is read before or in its definition, so its dtype must be written", name.text);
+            return Diagnostic::error("E0705", name.span, what)
+                .help(format!("write {}: f32[…] = …", name.text));
         }
         if let Some(&at) = frame.taken.get(&name.text) {
-            let d = Diagnostic::error("E0215", name.span, format!("`{}` is used above its definition", name.text));
+            let d = Diagnostic::error(
+                "E0215",
+                name.span,
+                format!("`{}` is used above its definition", name.text),
+            );
             return d.also(at, "defined here").help("move the definition up, above its first use");
         }
         let known = frame.names.keys().chain(frame.axes.iter().map(|b| &b.name));
@@ -93,7 +109,9 @@ impl Elab<'_> {
         let d = Diagnostic::error("E0202", name.span, format!("nothing here is called `{}`", name.text));
         match near {
             Some(n) => d.help(format!("did you mean `{n}`?")),
-            None => d.help("sizes stand in op name[…], axes on the left side or in a fold, constants in `const`"),
+            None => {
+                d.help("sizes stand in op name[…], axes on the left side or in a fold, constants in `const`")
+            }
         }
     }
 
@@ -110,7 +128,11 @@ impl Elab<'_> {
             Typ::Error => None,
             t if t.is_int() => Some(build::cast(&mut self.g, v.id, Ty::I64, e.span)),
             t => {
-                let d = Diagnostic::error("E0508", e.span, format!("an index is an integer, this is {}", t.name()));
+                let d = Diagnostic::error(
+                    "E0508",
+                    e.span,
+                    format!("an index is an integer, this is {}", t.name()),
+                );
                 self.report(d.help(if t == Typ::Bool { "write i32(c)" } else { "write i32(floor(x))" }));
                 None
             }
@@ -133,7 +155,14 @@ impl Elab<'_> {
     }
 
     /// `x[…] else d`
-    fn with_default(&mut self, view: &View, index: Vec<ExprId>, lead: usize, default: &ast::Expr, span: Span) -> Val {
+    fn with_default(
+        &mut self,
+        view: &View,
+        index: Vec<ExprId>,
+        lead: usize,
+        default: &ast::Expr,
+        span: Span,
+    ) -> Val {
         let proven = (0..index.len()).all(|d| self.is_inside(view.id, &index, d));
         let member = view.early;
         self.dead += proven as u32;
@@ -181,7 +210,14 @@ impl Elab<'_> {
     }
 
     /// What is known of a read's indices; an index that can be outside is an error.
-    pub fn access(&mut self, view: &View, index: &[ExprId], lead: usize, spans: &[Span], name: &Name) -> Access {
+    pub fn access(
+        &mut self,
+        view: &View,
+        index: &[ExprId],
+        lead: usize,
+        spans: &[Span],
+        name: &Name,
+    ) -> Access {
         if self.dead > 0 || self.prover.is_dead(&self.g, self.scope.iter().copied()) {
             return Access::Proven;
         }
@@ -238,8 +274,12 @@ impl Elab<'_> {
         }
         let mut program = Program::new();
         let place = program.add(&self.g, &self.prover, index);
-        let conds: Vec<(usize, bool)> =
-            self.prover.conds.iter().map(|&(c, side)| (program.add(&self.g, &self.prover, c), side)).collect();
+        let conds: Vec<(usize, bool)> = self
+            .prover
+            .conds
+            .iter()
+            .map(|&(c, side)| (program.add(&self.g, &self.prover, c), side))
+            .collect();
         let mut bounds = Vec::new();
         for &a in &order {
             let (lo, hi) = (self.g.axis(a).lo, self.g.axis(a).hi);
@@ -254,7 +294,9 @@ impl Elab<'_> {
         let x = self.g.axis(a);
         !self.reads_data(x.lo)
             && !self.reads_data(x.hi)
-            && [x.lo, x.hi].iter().all(|&e| self.free_axes(e).iter().all(|&b| b != a && self.is_plain_axis(b)))
+            && [x.lo, x.hi]
+                .iter()
+                .all(|&e| self.free_axes(e).iter().all(|&b| b != a && self.is_plain_axis(b)))
     }
 
     /// Does it depend on inputs, run-time scalars, or definitions that do?
@@ -309,8 +351,7 @@ impl Elab<'_> {
         inside: (i64, i64),
         span: Span,
     ) -> Diagnostic {
-        let place: Vec<String> =
-            at.iter().map(|&(a, v)| format!("{} = {v}", self.g.axis(a).name)).collect();
+        let place: Vec<String> = at.iter().map(|&(a, v)| format!("{} = {v}", self.g.axis(a).name)).collect();
         let place = if place.is_empty() { String::new() } else { format!(" at {}", place.join(", ")) };
         let which = match index.len() - lead {
             0 | 1 => "the index".to_string(),
@@ -375,7 +416,8 @@ impl Elab<'_> {
         let (unit, c) = match module.constant(self.frame().unit, &name.text) {
             Found::One(c) => c,
             Found::Clash(a, b) => {
-                let d = Diagnostic::error("E0209", name.span, format!("both {a} and {b} have `{}`", name.text));
+                let d =
+                    Diagnostic::error("E0209", name.span, format!("both {a} and {b} have `{}`", name.text));
                 self.report(d.help("give your own const this name"));
                 return None;
             }
@@ -386,7 +428,8 @@ impl Elab<'_> {
         if let Some(v) = self.tables.get(&key) {
             return Some(v.clone());
         }
-        let values = self.closed(unit, &c.name, |s| items.iter().map(|i| (s.expr(i), i.span)).collect::<Vec<_>>())?;
+        let values =
+            self.closed(unit, &c.name, |s| items.iter().map(|i| (s.expr(i), i.span)).collect::<Vec<_>>())?;
         let view = self.make_table(c, &values)?;
         self.tables.insert(key, view.clone());
         Some(view)
@@ -434,10 +477,16 @@ impl Elab<'_> {
         Some(View { id, wide, typ, lead: Vec::new(), sym, kind: Kind::Table, early: false, span: c.span })
     }
 
-    fn table(&mut self, name: &str, dtype: crate::vocab::dtype::DType, values: Vec<Value>, span: Span) -> TensorId {
+    fn table(
+        &mut self,
+        name: &str,
+        dtype: crate::vocab::dtype::DType,
+        values: Vec<Value>,
+        span: Span,
+    ) -> TensorId {
         let n = values.len() as i64;
-        let ints: Option<Vec<i64>> = (!dtype.is_float())
-            .then(|| values.iter().map(|v| crate::host::as_i64(*v)).collect());
+        let ints: Option<Vec<i64>> =
+            (!dtype.is_float()).then(|| values.iter().map(|v| crate::host::as_i64(*v)).collect());
         let known = super::prove::Values {
             range: ints.as_ref().and_then(|v| Some((*v.iter().min()? as i128, *v.iter().max()? as i128))),
             table: ints.map(|v| std::rc::Rc::new(v.into_iter().map(Some).collect())),

@@ -22,16 +22,16 @@ struct Member<'m> {
 impl<'m> Elab<'m> {
     /// Statements that need each other, in the order of the text.
     pub fn recurrence(&mut self, stmts: &[&'m Stmt]) {
+        let outer = self.recurrence.replace(Recurrence::default());
         let members: Vec<Option<Member>> = stmts.iter().map(|s| self.member(s)).collect();
         let members: Option<Vec<Member>> = members.into_iter().collect();
         let Some(members) = members else {
+            self.recurrence = outer;
             for s in stmts {
                 s.targets.iter().for_each(|t| self.give_up(s, t));
             }
             return;
         };
-        let outer = self.recurrence.take();
-        self.recurrence = Some(Recurrence::default());
         let views: Vec<Option<View>> = members.iter().map(|m| self.announce(m)).collect();
         let defines = self.members(&members, views);
         let reads = std::mem::replace(&mut self.recurrence, outer).map(|r| r.reads).unwrap_or_default();
@@ -59,19 +59,29 @@ impl<'m> Elab<'m> {
     /// Checks that a statement can be a member, and finds its axes.
     fn member(&mut self, s: &'m Stmt) -> Option<Member<'m>> {
         let [t] = &s.targets[..] else {
-            let d = Diagnostic::error("E0710", s.span, "the results of an op call are used in its own arguments");
+            let d =
+                Diagnostic::error("E0710", s.span, "the results of an op call are used in its own arguments");
             self.report(d.help("ops are not recursive: write the recurrence in one op"));
             return None;
         };
         if self.calls_op(&s.value) {
-            let d = Diagnostic::error("E0710", s.span, format!("`{}` is an argument of the call that defines it", t.name.text));
+            let d = Diagnostic::error(
+                "E0710",
+                s.span,
+                format!("`{}` is an argument of the call that defines it", t.name.text),
+            );
             self.report(d.help("give the result another name, or write the recurrence in one op"));
             return None;
         }
         let plain = self.slots(t).iter().all(|l| matches!(l, Left::Axis(..)));
         if !plain || s.assign != Assign::Set || s.cond.is_some() {
-            let what = format!("`{}` reads itself, so it must be defined by plain axes and without `where`", t.name.text);
-            self.report(Diagnostic::error("E0703", t.span, what).help("put the condition into an `if` on the right"));
+            let what = format!(
+                "`{}` reads itself, so it must be defined by plain axes and without `where`",
+                t.name.text
+            );
+            self.report(
+                Diagnostic::error("E0703", t.span, what).help("put the condition into an `if` on the right"),
+            );
             return None;
         }
         let begun = self.begin();
@@ -83,6 +93,11 @@ impl<'m> Elab<'m> {
         }
         self.end(begun);
         let dtype = self.target_dtype(t, declared.as_ref().map(|d| d.0))?;
+        let dims = axes.iter().flatten().map(|a| a.range.clone()).collect();
+        if let Some(r) = &mut self.recurrence {
+            r.dims.push((t.name.text.clone(), dims));
+            r.current = r.dims.len();
+        }
         Some(Member { stmt: s, target: t, axes: axes?, dtype })
     }
 
@@ -103,7 +118,10 @@ impl<'m> Elab<'m> {
 
     /// Makes a member with a dtype readable before it is defined.
     fn announce(&mut self, m: &Member) -> Option<View> {
-        let view = m.dtype.map(|d| View { early: true, ..self.new_tensor(m.target, &m.axes, Some(d), Typ::of(d.compute())) });
+        let view = m.dtype.map(|d| View {
+            early: true,
+            ..self.new_tensor(m.target, &m.axes, Some(d), Typ::of(d.compute()))
+        });
         if let Some(v) = &view {
             self.frame_mut().names.insert(m.target.name.text.clone(), Meaning::Tensor(v.clone()));
         }
@@ -203,7 +221,10 @@ impl<'m> Elab<'m> {
             None if members.len() > 1 && shared.is_empty() => {
                 format!("`{}` and the definitions it needs share no axis to step along", name.text)
             }
-            None => format!("`{}` is read at a point that is not provably earlier: that is no recurrence", name.text),
+            None => format!(
+                "`{}` is read at a point that is not provably earlier: that is no recurrence",
+                name.text
+            ),
         };
         let mut d = Diagnostic::error("E0704", bad.span, what).also(name.span, "defined here");
         if let Some(axis) = both

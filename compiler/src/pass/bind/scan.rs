@@ -112,7 +112,11 @@ impl Elab<'_> {
             dims.retain(|d| !d.0);
         }
         let Some((_, first, _)) = dims.first() else {
-            let d = Diagnostic::error("E0402", axis.span, format!("nothing says what `{}` ranges over", axis.text));
+            let d = Diagnostic::error(
+                "E0402",
+                axis.span,
+                format!("nothing says what `{}` ranges over", axis.text),
+            );
             self.report(d.help(format!("no dim is indexed by {0} alone: write `{0} in lo..hi`", axis.text)));
             return None;
         };
@@ -142,16 +146,24 @@ impl Elab<'_> {
 
     /// The range of one dim of a tensor that is defined by now.
     fn dim_of(&mut self, name: &Name, dim: usize) -> Option<AxisRange> {
+        if let Some(r) = &self.recurrence
+            && let Some(at) = r.dims.iter().position(|(n, _)| *n == name.text)
+        {
+            // A member counts below its definition.
+            return if at < r.current { r.dims[at].1.get(dim).cloned() } else { None };
+        }
         let view = match self.frame().names.get(&name.text) {
             Some(Meaning::Tensor(v)) => v.clone(),
             Some(_) => return None,
-            None => self.tables.iter().find(|(k, _)| k.1 == name.text).map(|(_, v)| v.clone()).or_else(|| {
-                let known = matches!(
-                    self.module.constant(self.frame().unit, &name.text),
-                    crate::pass::module::Found::One(_)
-                );
-                if known { self.view(name) } else { None }
-            })?,
+            None => {
+                self.tables.iter().find(|(k, _)| k.1 == name.text).map(|(_, v)| v.clone()).or_else(|| {
+                    let known = matches!(
+                        self.module.constant(self.frame().unit, &name.text),
+                        crate::pass::module::Found::One(_)
+                    );
+                    if known { self.view(name) } else { None }
+                })?
+            }
         };
         if view.early {
             return None;

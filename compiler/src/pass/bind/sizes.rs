@@ -9,7 +9,7 @@ use super::poly::Poly;
 use super::typ::{Typ, Val};
 use crate::host;
 use crate::pass::module::Found;
-use crate::vocab::dtype::{DType, DTYPES, Value};
+use crate::vocab::dtype::{DTYPES, DType, Value};
 use girih_dsl::ast::*;
 use girih_dsl::diagnostic::Diagnostic;
 use std::collections::{HashMap, HashSet};
@@ -55,7 +55,8 @@ impl<'m> Elab<'m> {
 
     /// Notes all value names of the op; two meanings for one name are an error.
     fn take_names(&mut self, op: &'m Op) {
-        let sizes = op.sizes.iter().map(|s| (&s.name, matches!(s.kind, SizeKind::DType(_) | SizeKind::DTypeSet(..))));
+        let sizes =
+            op.sizes.iter().map(|s| (&s.name, matches!(s.kind, SizeKind::DType(_) | SizeKind::DTypeSet(..))));
         let params = op.params.iter().map(|p| (&p.name, false));
         let results = op.results.iter().map(|r| (&r.name, false));
         for (name, is_type) in sizes.chain(params).chain(results) {
@@ -64,7 +65,9 @@ impl<'m> Elab<'m> {
             }
             if let Some(&at) = self.frame().taken.get(&name.text) {
                 let d = Diagnostic::error("E0210", name.span, format!("`{}` is declared twice", name.text));
-                self.report(d.also(at, "first here").help("one value name has one meaning: rename one of them"));
+                self.report(
+                    d.also(at, "first here").help("one value name has one meaning: rename one of them"),
+                );
             }
             self.frame_mut().taken.insert(name.text.clone(), name.span);
         }
@@ -86,10 +89,13 @@ impl<'m> Elab<'m> {
                 let Some(&d) = given.dtypes.get(&p.name.text) else { continue };
                 match found {
                     Some((f, at)) if f != d => {
-                        let what = format!("`{}` is {} here, but {} elsewhere", s.name.text, d.name(), f.name());
+                        let what =
+                            format!("`{}` is {} here, but {} elsewhere", s.name.text, d.name(), f.name());
                         let at = given.call.unwrap_or(at);
                         let e = Diagnostic::error("E0307", given.call.unwrap_or(p.dtype.span), what);
-                        self.report(e.also(at, "bound here").help("tensors of one dtype parameter have one dtype"));
+                        self.report(
+                            e.also(at, "bound here").help("tensors of one dtype parameter have one dtype"),
+                        );
                         ok = false;
                     }
                     Some(_) => {}
@@ -221,8 +227,12 @@ impl<'m> Elab<'m> {
 
     /// Binds sizes, derived sizes and consts as far as they follow.
     fn solve(&mut self, op: &'m Op, given: &Given) -> Option<()> {
-        let sizes: HashSet<&str> =
-            op.sizes.iter().filter(|s| matches!(s.kind, SizeKind::Plain)).map(|s| s.name.text.as_str()).collect();
+        let sizes: HashSet<&str> = op
+            .sizes
+            .iter()
+            .filter(|s| matches!(s.kind, SizeKind::Plain))
+            .map(|s| s.name.text.as_str())
+            .collect();
         // A dim that is a size alone comes first.
         for (_, dim, n, poly) in dims_given(op, given) {
             if let ExprKind::Read { name, index: None } = &dim.kind
@@ -265,7 +275,8 @@ impl<'m> Elab<'m> {
             let dtype = self.dtype(&p.dtype)?;
             let v = self.typed_constant(v, dtype, &p.name.text, e.span)?;
             let Some(value) = build::literal(&self.g, v.id) else {
-                let d = Diagnostic::error("E0311", e.span, "the default of a const is made of sizes and consts");
+                let d =
+                    Diagnostic::error("E0311", e.span, "the default of a const is made of sizes and consts");
                 self.report(d.help("leave the default out, and give the value"));
                 return None;
             };
@@ -299,7 +310,9 @@ impl<'m> Elab<'m> {
         let rest = n.wrapping_sub(c);
         if rest % a != 0 {
             let what = format!("no {name} makes this dim {n}: {rest} is not a multiple of {a}");
-            self.report(Diagnostic::error("E0303", dim.span, what).help(format!("the dim must be {c} + {a}·{name}")));
+            self.report(
+                Diagnostic::error("E0303", dim.span, what).help(format!("the dim must be {c} + {a}·{name}")),
+            );
             return None;
         }
         let solved = poly.map(|p| {
@@ -355,7 +368,8 @@ impl<'m> Elab<'m> {
                     ok = false;
                 }
                 if n < 0 && matches!(s.kind, SizeKind::Plain) {
-                    let d = Diagnostic::error("E0304", s.name.span, format!("the size `{}` is {n}", s.name.text));
+                    let d =
+                        Diagnostic::error("E0304", s.name.span, format!("the size `{}` is {n}", s.name.text));
                     self.report(d.help("no size may be negative"));
                     ok = false;
                 }
@@ -368,7 +382,9 @@ impl<'m> Elab<'m> {
                     let what = format!("a dim of `{}` is {n}, but it must be {m} here", p.name.text);
                     let d = Diagnostic::error("E0302", given.call.unwrap_or(dim.span), what);
                     let d = if given.call.is_some() { d.also(dim.span, "this dim") } else { d };
-                    self.report(d.help("the sizes are bound by the dims that are a size alone; the others must agree"));
+                    self.report(d.help(
+                        "the sizes are bound by the dims that are a size alone; the others must agree",
+                    ));
                     ok = false;
                 }
                 _ => {}
@@ -392,7 +408,11 @@ impl<'m> Elab<'m> {
         }
         let elements = out.iter().try_fold(1i64, |a, &b| a.checked_mul(b.max(1)));
         if elements.is_none_or(|e| e > 1 << 56) {
-            let e = Diagnostic::error("E0314", name.span, format!("`{}` would have more than 2⁵⁶ elements", name.text));
+            let e = Diagnostic::error(
+                "E0314",
+                name.span,
+                format!("`{}` would have more than 2⁵⁶ elements", name.text),
+            );
             self.report(e.help("check the sizes"));
             return None;
         }
@@ -415,13 +435,17 @@ impl<'m> Elab<'m> {
                             _ => None,
                         })
                         .collect();
-                    let what = format!("this condition of `{}` is false for {}", op.name.text, sizes.join(", "));
-                    self.report(Diagnostic::error("E0305", w.span, what).help("choose sizes and consts that meet it"));
+                    let what =
+                        format!("this condition of `{}` is false for {}", op.name.text, sizes.join(", "));
+                    self.report(
+                        Diagnostic::error("E0305", w.span, what).help("choose sizes and consts that meet it"),
+                    );
                     ok = false;
                 }
                 None if v.typ == Typ::Error => ok = false,
                 None => {
-                    let d = Diagnostic::error("E0311", w.span, "a `where` of an op speaks of sizes and consts");
+                    let d =
+                        Diagnostic::error("E0311", w.span, "a `where` of an op speaks of sizes and consts");
                     self.report(d.help("use `if` in the body for conditions on data"));
                     ok = false;
                 }

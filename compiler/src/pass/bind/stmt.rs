@@ -71,7 +71,10 @@ impl<'m> Elab<'m> {
                         done.extend(members.iter().copied());
                     }
                 }
-                None if order.waits[i].iter().any(|d| order.group_of.contains_key(d) && !done.contains(d)) => {
+                None if order.waits[i]
+                    .iter()
+                    .any(|d| order.group_of.contains_key(d) && !done.contains(d)) =>
+                {
                     waiting.push(i);
                     continue;
                 }
@@ -80,8 +83,12 @@ impl<'m> Elab<'m> {
                     done.insert(i);
                 }
             }
-            let ready = |i: &usize| order.waits[*i].iter().all(|d| done.contains(d) || d >= i);
-            while let Some(at) = waiting.iter().position(ready) {
+            let ready = |i: &usize, done: &HashSet<usize>| {
+                order.waits[*i]
+                    .iter()
+                    .all(|d| done.contains(d) || (d >= i && !order.group_of.contains_key(d)))
+            };
+            while let Some(at) = waiting.iter().position(|i| ready(i, &done)) {
                 let i = waiting.remove(at);
                 self.statement(&op.body[i]);
                 done.insert(i);
@@ -140,7 +147,11 @@ impl<'m> Elab<'m> {
     fn assignment(&mut self, s: &'m Stmt, t: &'m Target) {
         let known = match self.frame().names.get(&t.name.text) {
             Some(Meaning::Value(..)) => {
-                let d = Diagnostic::error("E0709", t.name.span, format!("`{}` is a number, nothing can be stored in it", t.name.text));
+                let d = Diagnostic::error(
+                    "E0709",
+                    t.name.span,
+                    format!("`{}` is a number, nothing can be stored in it", t.name.text),
+                );
                 return self.report(d.help("define a local of another name"));
             }
             Some(Meaning::Tensor(v)) => Some(v.clone()),
@@ -148,8 +159,15 @@ impl<'m> Elab<'m> {
         };
         match known {
             Some(v) if v.kind == Kind::Input => {
-                let d = Diagnostic::error("E0709", t.name.span, format!("`{}` is an input, it keeps its value", t.name.text));
-                self.report(d.also(v.span, "declared here").help("declare it `inout`, or define a local of another name"));
+                let d = Diagnostic::error(
+                    "E0709",
+                    t.name.span,
+                    format!("`{}` is an input, it keeps its value", t.name.text),
+                );
+                self.report(
+                    d.also(v.span, "declared here")
+                        .help("declare it `inout`, or define a local of another name"),
+                );
             }
             Some(v) => self.update(s, t, Some(v)),
             None if s.assign != Assign::Set || self.is_partial(s, t) => self.update(s, t, None),
@@ -190,7 +208,11 @@ impl<'m> Elab<'m> {
         if let Some(dims) = dims
             && dims.len() != slots.len()
         {
-            let d = Diagnostic::error("E0206", t.span, format!("`{}` has {} axes, not {}", t.name.text, dims.len(), slots.len()));
+            let d = Diagnostic::error(
+                "E0206",
+                t.span,
+                format!("`{}` has {} axes, not {}", t.name.text, dims.len(), slots.len()),
+            );
             self.report(d.help("write one index for each axis of the declaration"));
             return None;
         }
@@ -203,8 +225,15 @@ impl<'m> Elab<'m> {
                 continue;
             }
             if let Some(first) = out.iter().find(|a| a.name.text == name.text) {
-                let d = Diagnostic::error("E0204", name.span, format!("`{}` stands twice on the left", name.text));
-                self.report(d.also(first.name.span, "first here").help("give each axis its own name; a diagonal is `if i == j`"));
+                let d = Diagnostic::error(
+                    "E0204",
+                    name.span,
+                    format!("`{}` stands twice on the left", name.text),
+                );
+                self.report(
+                    d.also(first.name.span, "first here")
+                        .help("give each axis its own name; a diagonal is `if i == j`"),
+                );
                 ok = false;
                 continue;
             }
@@ -237,7 +266,9 @@ impl<'m> Elab<'m> {
             None => format!("the range of {} depends on data", name.text),
         };
         let d = Diagnostic::error("E0404", r.span, what);
-        self.report(d.help("on the left, ranges use sizes and constants: use a box and `if`, or offsets in folds"));
+        self.report(
+            d.help("on the left, ranges use sizes and constants: use a box and `if`, or offsets in folds"),
+        );
         None
     }
 
@@ -268,7 +299,11 @@ impl<'m> Elab<'m> {
         let d = self.dtype(written)?;
         match declared {
             Some(r) if r != d => {
-                let e = Diagnostic::error("E0712", written.span, format!("`{}` is declared {}", t.name.text, r.name()));
+                let e = Diagnostic::error(
+                    "E0712",
+                    written.span,
+                    format!("`{}` is declared {}", t.name.text, r.name()),
+                );
                 self.report(e.help("leave the dtype out here"));
                 None
             }
@@ -307,7 +342,10 @@ impl<'m> Elab<'m> {
             if hi - lo == 0 && n == 0 {
                 continue;
             }
-            let what = format!("`{}` must be defined for {} in 0..{n}, this is {lo}..{hi}", t.name.text, a.name.text);
+            let what = format!(
+                "`{}` must be defined for {} in 0..{n}, this is {lo}..{hi}",
+                t.name.text, a.name.text
+            );
             let e = Diagnostic::error("E0702", a.name.span, what);
             self.report(e.help("define it whole first (= 0, or one `if`), then update a part of it"));
         }
@@ -320,7 +358,8 @@ impl<'m> Elab<'m> {
         let poison = self.poison();
         let unknown = tensor(&t.name.text, DType::F32, vec![0; rank], vec![0; rank], Role::Local, span);
         let id = self.tensor(unknown, Values::default());
-        let sym: Vec<_> = (0..rank).map(|_| (Poly::default(), Poly::var(format!("?{}", self.fresh())))).collect();
+        let sym: Vec<_> =
+            (0..rank).map(|_| (Poly::default(), Poly::var(format!("?{}", self.fresh())))).collect();
         let kind = Kind::Local;
         let view = View { id, wide: id, typ: poison.typ, lead: Vec::new(), sym, kind, early: true, span };
         self.frame_mut().names.insert(t.name.text.clone(), Meaning::Tensor(view));
@@ -439,7 +478,12 @@ impl<'m> Elab<'m> {
     }
 
     /// All values, if they are not many.
-    fn table_of(&mut self, value: ExprId, axes: &[AxisId], stored: (i128, i128)) -> Option<Rc<Vec<Option<i64>>>> {
+    fn table_of(
+        &mut self,
+        value: ExprId,
+        axes: &[AxisId],
+        stored: (i128, i128),
+    ) -> Option<Rc<Vec<Option<i64>>>> {
         let ranges: Option<Vec<(i64, i64)>> = axes.iter().map(|&a| self.g.axis_range(a)).collect();
         let ranges = ranges?;
         let points = ranges.iter().try_fold(1i64, |n, r| n.checked_mul((r.1 - r.0).max(0)))?;

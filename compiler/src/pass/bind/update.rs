@@ -38,7 +38,9 @@ impl<'m> Elab<'m> {
         if whole && s.assign == Assign::Set && s.cond.is_none() && !fresh && view.kind != Kind::Inout {
             let what = format!("`{}` is defined twice", t.name.text);
             let help = "a name is defined once: give the second one another name, or update it (+=, a part, `where`)";
-            self.report(Diagnostic::error("E0701", t.name.span, what).also(view.span, "first here").help(help));
+            self.report(
+                Diagnostic::error("E0701", t.name.span, what).also(view.span, "first here").help(help),
+            );
             return;
         }
         let mut names: Vec<&str> = Vec::new();
@@ -62,13 +64,20 @@ impl<'m> Elab<'m> {
     /// A view of a result that no statement has defined yet.
     fn unit_view(&mut self, s: &Stmt, t: &Target) -> Option<View> {
         let Some(d) = self.frame().results.get(&t.name.text).cloned() else {
-            let d = Diagnostic::error("E0703", t.name.span, format!("`{}` is updated, but not defined above", t.name.text));
+            let d = Diagnostic::error(
+                "E0703",
+                t.name.span,
+                format!("`{}` is updated, but not defined above", t.name.text),
+            );
             self.report(d.help("define it over all its axes first: t[i] = 0"));
             return None;
         };
         if s.assign == Assign::Set {
             let what = format!("the first statement for `{}` must define all of it", t.name.text);
-            self.report(Diagnostic::error("E0702", t.span, what).help("define it by plain axes (= 0, or one `if`), then update it"));
+            self.report(
+                Diagnostic::error("E0702", t.span, what)
+                    .help("define it by plain axes (= 0, or one `if`), then update it"),
+            );
             return None;
         }
         let (mut dims, mut lo) = self.lead_dims();
@@ -87,8 +96,14 @@ impl<'m> Elab<'m> {
             return false;
         }
         if view.lead != lead {
-            let what = format!("`{}` is shared by the repetitions of this op, so it cannot be updated in it", t.name.text);
-            self.report(Diagnostic::error("E0707", t.span, what).help("index the argument by the axes over which the op is repeated"));
+            let what = format!(
+                "`{}` is shared by the repetitions of this op, so it cannot be updated in it",
+                t.name.text
+            );
+            self.report(
+                Diagnostic::error("E0707", t.span, what)
+                    .help("index the argument by the axes over which the op is repeated"),
+            );
             return false;
         }
         true
@@ -198,12 +213,24 @@ impl<'m> Elab<'m> {
     }
 
     /// The condition that an axis lies in a part of its dim; `None` if it is all of it.
-    fn within(&mut self, t: &Target, name: &Name, id: AxisId, part: &AxisRange, dim: (i64, i64)) -> Option<ExprId> {
+    fn within(
+        &mut self,
+        t: &Target,
+        name: &Name,
+        id: AxisId,
+        part: &AxisRange,
+        dim: (i64, i64),
+    ) -> Option<ExprId> {
         let lo = build::literal_int(&self.g, part.lo)?;
         let hi = build::literal_int(&self.g, part.hi)?;
         if hi > lo && (lo < dim.0 || hi > dim.1) && !self.lenient {
-            let what = format!("`{}` has the axis {}..{}, but {} is in {lo}..{hi}", t.name.text, dim.0, dim.1, name.text);
-            self.report(Diagnostic::error("E0403", name.span, what).help("give it a range inside of the axis"));
+            let what = format!(
+                "`{}` has the axis {}..{}, but {} is in {lo}..{hi}",
+                t.name.text, dim.0, dim.1, name.text
+            );
+            self.report(
+                Diagnostic::error("E0403", name.span, what).help("give it a range inside of the axis"),
+            );
         }
         if lo <= dim.0 && hi >= dim.1 {
             return None;
@@ -314,7 +341,10 @@ impl<'m> Elab<'m> {
                     None => names.push((n, *r, Some(dim))),
                 },
                 Left::Index(e) => scan::each_name(e, &mut |n| {
-                    if self.is_axis_name(n) && !names.iter().any(|(m, ..)| m.text == n.text) && !binds(e, &n.text) {
+                    if self.is_axis_name(n)
+                        && !names.iter().any(|(m, ..)| m.text == n.text)
+                        && !binds(e, &n.text)
+                    {
                         names.push((n, None, None));
                     }
                 }),
@@ -387,7 +417,10 @@ impl<'m> Elab<'m> {
             let (Some(&k), Some(n)) = (lin.terms.get(&atom), self.g.extent(a)) else { return false };
             steps.push((k.abs(), n as i128));
         }
-        let others = lin.terms.keys().filter(|&&t| !own.iter().any(|&a| matches!(self.g.expr(t), Node::Axis(b) if *b == a)));
+        let others = lin
+            .terms
+            .keys()
+            .filter(|&&t| !own.iter().any(|&a| matches!(self.g.expr(t), Node::Axis(b) if *b == a)));
         if others.into_iter().any(|&t| self.free_axes(t).iter().any(|a| own.contains(a))) {
             return false;
         }
@@ -424,7 +457,8 @@ impl<'m> Elab<'m> {
 
 /// Is the name bound by a fold inside of the expression?
 fn binds(e: &Expr, name: &str) -> bool {
-    let own = matches!(&e.kind, ExprKind::Fold { binders, .. } if binders.iter().any(|b| b.name.text == name));
+    let own =
+        matches!(&e.kind, ExprKind::Fold { binders, .. } if binders.iter().any(|b| b.name.text == name));
     own || scan::children(e).into_iter().any(|c| binds(c, name))
 }
 
@@ -444,4 +478,3 @@ fn operator(op: Assign) -> UpdateOp {
         Assign::Min => UpdateOp::Min,
     }
 }
-

@@ -39,6 +39,12 @@ impl Error {
         Error::Argument { name: name.into(), what: what.into() }
     }
 
+    /// The message without the word "error" in front.
+    pub fn text(&self) -> String {
+        let text = self.to_string();
+        text.strip_prefix("error: ").unwrap_or(&text).to_string()
+    }
+
     pub fn file(path: &Path, what: impl Into<String>) -> Error {
         Error::File { path: path.to_path_buf(), what: what.into() }
     }

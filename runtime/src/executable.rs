@@ -125,16 +125,10 @@ fn check_limits(kernel: &Kernel, device: &Device) -> Result<()> {
 /// nobody else has seen the function yet, so there is no race and no flag.
 fn load_kernel(module: &Module, kernel: &Kernel) -> Result<LoadedKernel> {
     let function = module.function(&kernel.name)?;
-    let mut fixed = 0;
-    // SAFETY: the function is live and its context current.
-    check("cuFuncGetAttribute", unsafe {
-        sys::cuFuncGetAttribute(&mut fixed, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)
-    })?;
-    // Shared memory is either all declared in the source or all given at launch.
-    let shared = if fixed > 0 { 0 } else { kernel.shared_bytes() };
+    let shared = kernel.dynamic_shared_bytes();
     if shared > SHARED_WITHOUT_ASKING {
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // SAFETY: as above.
+        // SAFETY: the function is live and its context current.
         check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(function, attribute, shared as i32) })?;
     }
     let cluster = Some(kernel.cluster).filter(|c| c.iter().product::<u32>() > 1);

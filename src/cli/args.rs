@@ -1,0 +1,160 @@
+//! What the command line takes.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use girih::device::{DeviceName, parse_target};
+use girih_compiler::ir::plan::Form;
+use girih_compiler::vocab::target::Target;
+use std::path::PathBuf;
+
+#[derive(Debug, Parser)]
+#[command(name = "girih", version, about = "Compiles .tile programs to CUDA kernels, and runs and checks them", long_about = None)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Check programs: names, types, ranges, bounds
+    Check {
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Format programs in place
+    Fmt {
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Write nothing; tell whether something is to be formatted
+        #[arg(long)]
+        check: bool,
+    },
+    /// Print a stage on the way from text to kernel
+    Emit {
+        #[command(flatten)]
+        op: OpArgs,
+        #[arg(long, value_enum, default_value_t = StageArg::Cuda)]
+        stage: StageArg,
+    },
+    /// Run an op on given or random inputs
+    Run(RunArgs),
+    /// Report driver, GPUs, NVRTC and cache, and what is wrong
+    Doctor {
+        /// For programs to read
+        #[arg(long)]
+        json: bool,
+    },
+    /// Explain an error code
+    Explain { code: String },
+    /// Tell which rules made an op what it became, and why something was not fused
+    Why {
+        #[command(flatten)]
+        op: OpArgs,
+    },
+    /// Print a completion script
+    Completions { shell: clap_complete::Shell },
+}
+
+/// Which op, for what sizes, how.
+#[derive(Args, Debug)]
+pub struct OpArgs {
+    /// The program
+    pub file: PathBuf,
+    /// The op; may be left out where the file has one
+    #[arg(long)]
+    pub op: Option<String>,
+    /// A size: M=1024
+    #[arg(long = "dim", value_name = "NAME=N", value_parser = size)]
+    pub dims: Vec<(String, i64)>,
+    /// A const, a dtype parameter or a run-time scalar: causal=true
+    #[arg(long = "const", value_name = "NAME=VALUE", value_parser = pair)]
+    pub consts: Vec<(String, String)>,
+    /// What sim and emit compile for [default: sm_90a]
+    #[arg(long, value_name = "sm_XX", value_parser = target)]
+    pub target: Option<Target>,
+    /// A tile block's file, or each: every schedule in turn
+    #[arg(long, value_name = "each|FILE")]
+    pub schedule: Option<String>,
+    /// Lower kernels in this form where it can take them
+    #[arg(long, value_name = "NAME", value_parser = form)]
+    pub form: Option<Form>,
+}
+
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub op: OpArgs,
+    /// An input from a file: x=a.npy or x=w.safetensors:key
+    #[arg(long = "input", value_name = "NAME=FILE[:KEY]", value_parser = pair)]
+    pub inputs: Vec<(String, String)>,
+    /// Inputs by their names from a safetensors file
+    #[arg(long, value_name = "FILE")]
+    pub input_file: Option<PathBuf>,
+    /// Write results and updated tensors to a safetensors file
+    #[arg(long, value_name = "FILE")]
+    pub output_file: Option<PathBuf>,
+    /// For random inputs
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Compare with the definition
+    #[arg(long)]
+    pub check: bool,
+    /// For programs to read
+    #[arg(long)]
+    pub json: bool,
+    /// auto, sim, ref, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_parser = device)]
+    pub device: DeviceName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StageArg {
+    Ast,
+    Graph,
+    Egraph,
+    Plan,
+    Tile,
+    Simt,
+    Cuda,
+    Ptx,
+}
+
+/// `NAME=VALUE`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("write NAME=VALUE".into()),
+    }
+}
+
+/// `NAME=N`, underscores allowed in the number.
+fn size(text: &str) -> Result<(String, i64), String> {
+    let (name, value) = pair(text)?;
+    match value.replace('_', "").parse() {
+        Ok(n) if n >= 0 => Ok((name, n)),
+        _ => Err(format!("{value} is not a size")),
+    }
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    parse_target(text).map_err(|e| e.text())
+}
+
+fn device(text: &str) -> Result<DeviceName, String> {
+    DeviceName::parse(text).map_err(|e| e.text())
+}
+
+fn form(text: &str) -> Result<Form, String> {
+    const ALL: [Form; 9] = [
+        Form::Map,
+        Form::Row,
+        Form::Contract,
+        Form::Scan,
+        Form::Scatter,
+        Form::Sort,
+        Form::Thread,
+        Form::Block,
+        Form::Step,
+    ];
+    let known = || format!("there is no form {text}: write one of {}", ALL.map(Form::name).join(", "));
+    ALL.into_iter().find(|f| f.name() == text).ok_or_else(known)
+}

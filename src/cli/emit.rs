@@ -1,0 +1,46 @@
+//! `girih emit` and `girih why`: the stages of the way, and the reasons.
+
+use super::Outcome;
+use super::args::{OpArgs, StageArg};
+use super::run::choose;
+use girih::device::DeviceName;
+use girih::pipeline::Level;
+use girih::{Device, Error, Result};
+use girih_runtime::nvrtc::Nvrtc;
+
+pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
+    let op = choose(args)?;
+    if stage == StageArg::Ast {
+        super::print(&format!("{:#?}\n", op.ast()));
+        return Ok(Outcome::Right);
+    }
+    let device = Device::open(DeviceName::Sim, args.target)?;
+    let mut text = None;
+    let bound = op.bind()?;
+    let compiled = bound.compile_seeing(&device, &mut |level| {
+        let wanted = match (&level, stage) {
+            (Level::Graph(g), StageArg::Graph) => Some(girih::text::graph(g)),
+            (Level::Plan(p), StageArg::Plan) => Some(girih::text::plan(p)),
+            (Level::Plan(p), StageArg::Egraph) => Some(girih::text::notes(p)),
+            (Level::Simt(p), StageArg::Simt | StageArg::Tile) => Some(girih::text::program(p)),
+            (Level::Cuda(c), StageArg::Cuda) => Some(c.to_string()),
+            _ => None,
+        };
+        text = text.take().or(wanted);
+    });
+    if let Some(text) = text {
+        super::print(&text);
+        return Ok(Outcome::Right);
+    }
+    let compiled = compiled?;
+    let lowered = compiled.lowered().ok_or_else(|| Error::Refused("nothing was lowered".into()))?;
+    super::print(&Nvrtc::get()?.ptx(op.name(), &lowered.cuda, device.target()?.name)?);
+    Ok(Outcome::Right)
+}
+
+pub fn why(args: &OpArgs) -> Result<Outcome> {
+    let op = choose(args)?;
+    let device = Device::open(DeviceName::Sim, args.target)?;
+    super::print(&girih::text::notes(&op.bind()?.plan(&device)?));
+    Ok(Outcome::Right)
+}

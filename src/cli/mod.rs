@@ -1,0 +1,80 @@
+//! The command line. Exit codes: 0 right, 1 wrong or refused input, 2 usage.
+
+mod args;
+mod check;
+mod doctor;
+mod emit;
+mod report;
+mod run;
+
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// How a command ended.
+pub enum Outcome {
+    Right,
+    Wrong,
+}
+
+/// Room for the recursion over deeply nested expressions, which debug builds need.
+const STACK_BYTES: usize = 256 << 20;
+
+/// Runs the command line on a thread with a large stack. A panic is a fault of ours and is told as one.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        }
+    };
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map_or(String::new(), |l| format!(" ({}:{})", l.file(), l.line()));
+        let what = info.payload();
+        let text = what.downcast_ref::<&str>().copied().or(what.downcast_ref::<String>().map(String::as_str));
+        eprintln!("error: girih met a fault of its own{place}: {}", text.unwrap_or("no message"));
+        eprintln!("Please report it with the .tile file and the command: nothing was written.");
+    }));
+    let work = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || run(cli.command));
+    let outcome = work.map(std::thread::JoinHandle::join);
+    match outcome {
+        Ok(Ok(Outcome::Right)) => ExitCode::SUCCESS,
+        Ok(Ok(Outcome::Wrong) | Err(_)) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("error: no thread to work on: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    let done = match command {
+        Command::Check { files } => return check::check(&files),
+        Command::Fmt { files, check } => return check::fmt(&files, check),
+        Command::Doctor { json } => return doctor::doctor(json),
+        Command::Explain { code } => return check::explain(&code),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "girih", &mut std::io::stdout());
+            return Outcome::Right;
+        }
+        Command::Emit { op, stage } => emit::emit(&op, stage),
+        Command::Why { op } => emit::why(&op),
+        Command::Run(args) => run::run(&args),
+    };
+    done.unwrap_or_else(|e| {
+        eprintln!("{e}");
+        Outcome::Wrong
+    })
+}
+
+/// Whether diagnostics on stderr may have colors.
+fn color() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+/// Prints to stdout; a reader that has gone away is not our fault.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

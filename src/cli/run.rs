@@ -1,0 +1,176 @@
+//! `girih run`: inputs from files or made up, on a device, with a report, a check and an output file.
+
+use super::args::{OpArgs, RunArgs};
+use super::report::{self, Report, Row};
+use super::{Outcome, color};
+use girih::execute::{Inputs, RunOptions};
+use girih::files::{self, Stored};
+use girih::{BoundOp, Device, Error, Kernel, Op, Result, inputs, random};
+use girih_compiler::host::HostTensor;
+use girih_compiler::lower::{Schedule, schedules};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub fn run(args: &RunArgs) -> Result<Outcome> {
+    let given = read_inputs(args)?;
+    let op = with_shapes(choose(&args.op)?, &given)?;
+    let device = Device::open(args.device, args.op.target)?;
+    let bound = op.bind()?;
+    eprint!("{}", bound.warnings(color()));
+    let made = make_inputs(&bound, given, args.seed)?;
+    let mut finished = Vec::new();
+    for (schedule, bound) in schedules_of(bound, &device, args.op.schedule.as_deref())? {
+        let (report, outputs) = run_one(&bound, &device, &made, args, schedule)?;
+        if !args.json {
+            super::print(&report.text());
+        }
+        finished.push((report, outputs));
+    }
+    if args.json {
+        super::print(&report::json(finished.iter().map(|f| &f.0)));
+    }
+    if finished.iter().any(|f| f.0.wrong()) {
+        return Ok(Outcome::Wrong);
+    }
+    if let (Some(path), Some((_, outputs))) = (&args.output_file, finished.first()) {
+        files::write_safetensors(path, outputs)?;
+    }
+    Ok(Outcome::Right)
+}
+
+type Outputs = BTreeMap<String, HostTensor>;
+
+fn run_one(
+    bound: &BoundOp,
+    device: &Device,
+    made: &Made,
+    args: &RunArgs,
+    schedule: Option<String>,
+) -> Result<(Report, Outputs)> {
+    let compiled = bound.compile(device)?;
+    let ran = compiled.run(&made.inputs, &RunOptions { poison: args.check, timed: TIMED })?;
+    let checks = if args.check { compiled.check(&made.inputs, &ran.outputs)? } else { Vec::new() };
+    Ok((Report::new(&compiled, &ran, &checks, &made.rows, schedule), ran.outputs))
+}
+
+/// Runs on a GPU beside the first, whose median is the time told.
+const TIMED: u32 = 10;
+
+/// The op that the arguments name, with its sizes, consts and form.
+pub fn choose(args: &OpArgs) -> Result<Op> {
+    let kernel = Kernel::load(&args.file)?;
+    eprint!("{}", kernel.warnings(color()));
+    let mut op = match &args.op {
+        Some(name) => kernel.op(name)?,
+        None => kernel.only_op()?,
+    };
+    for (name, value) in &args.dims {
+        op = op.dim(name, *value);
+    }
+    for (name, value) in &args.consts {
+        op = op.constant(name, value);
+    }
+    Ok(match args.form {
+        Some(form) => op.form(form),
+        None => op,
+    })
+}
+
+/// The schedules to run, each with the words for it: the default, one from a file, or each that the forms accept.
+fn schedules_of(
+    bound: BoundOp,
+    device: &Device,
+    asked: Option<&str>,
+) -> Result<Vec<(Option<String>, BoundOp)>> {
+    match asked {
+        None => Ok(vec![(None, bound)]),
+        Some("each") => {
+            let all = schedules(&bound.plan(device)?, &device.target()?).into_iter();
+            Ok(all.map(|s| (Some(one_line(&s)), bound.with_schedule(s))).collect())
+        }
+        Some(file) => {
+            let path = Path::new(file);
+            let schedule = Schedule::parse(&girih::kernel::read(path)?).map_err(|e| Error::file(path, e))?;
+            Ok(vec![(Some(file.to_string()), bound.with_schedule(schedule))])
+        }
+    }
+}
+
+fn one_line(s: &Schedule) -> String {
+    let text = s.to_string();
+    if text.is_empty() { "default".into() } else { text.lines().collect::<Vec<_>>().join("; ") }
+}
+
+/// Reads every input that a file gives.
+fn read_inputs(args: &RunArgs) -> Result<BTreeMap<String, Given>> {
+    let mut all = BTreeMap::new();
+    if let Some(path) = &args.input_file {
+        for (name, stored) in files::read_safetensors(path)? {
+            all.insert(name, Given { stored, from: path.display().to_string(), named: false });
+        }
+    }
+    for (name, from) in &args.inputs {
+        let stored = read_input(from).map_err(|e| Error::argument(format!("input {name}"), e.text()))?;
+        all.insert(name.clone(), Given { stored, from: from.clone(), named: true });
+    }
+    Ok(all)
+}
+
+struct Given {
+    stored: Stored,
+    from: String,
+    /// By `--input`, so that it must be a parameter; a file may hold more than is wanted.
+    named: bool,
+}
+
+/// `a.npy` or `w.safetensors:key`.
+fn read_input(from: &str) -> Result<Stored> {
+    if let Some((path, key)) = from.rsplit_once(':').filter(|(p, _)| p.ends_with(".safetensors")) {
+        return files::read_safetensor(Path::new(path), key);
+    }
+    let path = PathBuf::from(from);
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("npy") => files::read_npy(&path),
+        Some("safetensors") => Err(Error::file(&path, "say which tensor: FILE.safetensors:KEY")),
+        _ => Err(Error::file(&path, "is neither FILE.npy nor FILE.safetensors:KEY")),
+    }
+}
+
+/// Lets the inputs' shapes bind sizes.
+fn with_shapes(mut op: Op, given: &BTreeMap<String, Given>) -> Result<Op> {
+    for (name, g) in given {
+        let parameter = match inputs::tensor_parameter(op.ast(), name) {
+            Ok(p) => p,
+            Err(e) if g.named => return Err(e),
+            Err(_) => {
+                eprintln!("note: {}: {name} is not an input of {} and is not used", g.from, op.name());
+                continue;
+            }
+        };
+        let bindings = op.bindings();
+        if let Some((dtype, dims)) = inputs::shape_of(parameter, &g.stored, &bindings.dims, &bindings.consts)?
+        {
+            op = op.input(name, dtype, &dims);
+        }
+    }
+    Ok(op)
+}
+
+/// Inputs for a run, and where each came from.
+struct Made {
+    inputs: Inputs,
+    rows: Vec<Row>,
+}
+
+fn make_inputs(bound: &BoundOp, mut given: BTreeMap<String, Given>, seed: u64) -> Result<Made> {
+    let mut made = Made { inputs: Inputs::default(), rows: Vec::new() };
+    for t in bound.inputs() {
+        let (tensor, from) = match given.remove(&t.name) {
+            Some(g) => (inputs::fit(t, g.stored)?, g.from),
+            None => (random::tensor(t, seed)?, format!("random, seed {seed}")),
+        };
+        made.rows.push(Row::new(&t.name, t.dtype, &t.dims, from));
+        made.inputs.tensors.insert(t.name.clone(), tensor);
+    }
+    Ok(made)
+}

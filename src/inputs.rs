@@ -1,0 +1,112 @@
+//! From stored tensors to an op's inputs: what the parameter makes of the bytes in a file.
+
+use crate::error::{Error, Result};
+use crate::files::{Stored, stored_shape};
+use girih_compiler::host::HostTensor;
+use girih_compiler::ir::graph::Tensor;
+use girih_compiler::vocab::dtype::{DTYPES, DType};
+use girih_dsl::ast::{Expr, ExprKind, Op, Param};
+use std::collections::BTreeMap;
+
+/// The parameter of this name that is a tensor.
+pub fn tensor_parameter<'a>(op: &'a Op, name: &str) -> Result<&'a Param> {
+    let tensors = || op.params.iter().filter(|p| p.dims.is_some());
+    match op.params.iter().find(|p| p.name.text == name) {
+        Some(p) if p.dims.is_some() => Ok(p),
+        Some(_) => Err(Error::argument(
+            name,
+            format!("it is a scalar of {}: give it with --const {name}=…", op.name.text),
+        )),
+        None => {
+            let names: Vec<&str> = tensors().map(|p| p.name.text.as_str()).collect();
+            Err(Error::argument(
+                name,
+                format!("{} has no such input: it has {}", op.name.text, names.join(", ")),
+            ))
+        }
+    }
+}
+
+/// Dtype and dims of an input, for binding sizes; `None` where a packed input's last dim is still open.
+pub fn shape_of(
+    param: &Param,
+    stored: &Stored,
+    sizes: &BTreeMap<String, i64>,
+    consts: &BTreeMap<String, String>,
+) -> Result<Option<(DType, Vec<i64>)>> {
+    let name = &param.name.text;
+    let dtype = dtype_of(param, stored, consts)?;
+    let rank = param.dims.as_ref().map_or(0, Vec::len);
+    if stored.shape.len() != rank {
+        let shape = &stored.shape;
+        return Err(Error::argument(
+            name,
+            format!("its shape {shape:?} has {} axes and {rank} are wanted", shape.len()),
+        ));
+    }
+    let mut dims = stored.shape.clone();
+    if let (4, Some(last)) = (dtype.bits(), dims.last_mut()) {
+        let expr = param.dims.as_ref().and_then(|d| d.last());
+        match expr.and_then(|e| known(e, sizes)) {
+            Some(n) if (n + 1) / 2 == *last => *last = n,
+            Some(n) => {
+                let what = format!(
+                    "its last dim is {n}, which is {} bytes a row, and {last} are given",
+                    (n + 1) / 2
+                );
+                return Err(Error::argument(name, what));
+            }
+            None => return Ok(None),
+        }
+    }
+    Ok(Some((dtype, dims)))
+}
+
+/// The dtype that a file's tensor has for this parameter.
+fn dtype_of(param: &Param, stored: &Stored, consts: &BTreeMap<String, String>) -> Result<DType> {
+    let written = consts.get(&param.dtype.text).unwrap_or(&param.dtype.text);
+    match DType::parse(written) {
+        Some(d) if stored.dtypes.contains(&d) => Ok(d),
+        Some(d) => {
+            let has = stored.dtypes[0].name();
+            Err(Error::argument(&param.name.text, format!("the file holds {has} and {} is wanted", d.name())))
+        }
+        // A dtype parameter: what the file says.
+        None => Ok(stored.dtypes[0]),
+    }
+}
+
+/// The value of a dim that is a size with a known value, or a number.
+fn known(e: &Expr, sizes: &BTreeMap<String, i64>) -> Option<i64> {
+    match &e.kind {
+        ExprKind::Int(text) => text.replace('_', "").parse().ok(),
+        ExprKind::Read { name, index: None } => sizes.get(&name.text).copied(),
+        ExprKind::Paren(inner) => known(inner, sizes),
+        _ => None,
+    }
+}
+
+/// The tensor that a bound input takes, if the stored one fits.
+pub fn fit(t: &Tensor, stored: Stored) -> Result<HostTensor> {
+    if !stored.dtypes.contains(&t.dtype) {
+        let has = stored.dtypes[0].name();
+        return Err(Error::argument(
+            &t.name,
+            format!("the file holds {has} and {} is wanted", t.dtype.name()),
+        ));
+    }
+    let wanted = stored_shape(t.dtype, &t.dims);
+    if stored.shape != wanted {
+        return Err(Error::argument(
+            &t.name,
+            format!("its shape is {:?} and the sizes make it {wanted:?}", stored.shape),
+        ));
+    }
+    HostTensor::new(t.dtype, t.dims.clone(), stored.data)
+        .ok_or_else(|| Error::argument(&t.name, "its bytes do not fit its shape"))
+}
+
+/// Every dtype's name, for messages.
+pub fn dtype_names() -> String {
+    DTYPES.map(|r| r.name).join(", ")
+}

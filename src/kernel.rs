@@ -1,0 +1,283 @@
+//! The facade: load a program, choose an op and its sizes, compile it for a device, run it.
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::execute::{Compiled, is_given};
+use crate::pipeline::{self, Level, Options};
+use girih_compiler::ir::graph::{Graph, ScalarId, Tensor, TensorId};
+use girih_compiler::ir::plan::{Form, Plan};
+use girih_compiler::lower::Schedule;
+use girih_compiler::pass::ast_to_graph::{self, Bindings};
+use girih_compiler::pass::module::{self, Module};
+use girih_compiler::vocab::dtype::{DType, Value};
+use girih_dsl::ast;
+use girih_dsl::diagnostic::Diagnostic;
+use girih_dsl::source::Sources;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A program, loaded and checked.
+#[derive(Clone, Debug)]
+pub struct Kernel(Arc<Loaded>);
+
+#[derive(Debug)]
+struct Loaded {
+    module: Module,
+    sources: Sources,
+    warnings: Vec<Diagnostic>,
+}
+
+impl Kernel {
+    /// Loads a file and what it imports, and checks all of it.
+    pub fn load(path: impl AsRef<Path>) -> Result<Kernel> {
+        let path = path.as_ref();
+        let text = read(path)?;
+        let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        Kernel::from_parts(&path.display().to_string(), &text, &|import| {
+            std::fs::read_to_string(folder.join(import)).map_err(|e| e.to_string())
+        })
+    }
+
+    /// The same from a text. It may import the library, and no files.
+    pub fn from_text(name: &str, text: &str) -> Result<Kernel> {
+        Kernel::from_parts(name, text, &|_| Err("a program given as text cannot import files".into()))
+    }
+
+    fn from_parts(
+        name: &str,
+        text: &str,
+        read: &dyn Fn(&str) -> std::result::Result<String, String>,
+    ) -> Result<Kernel> {
+        let mut sources = Sources::default();
+        let loaded = module::load(name, text, &mut sources, read);
+        let module = loaded.map_err(|d| program_error(&sources, d))?;
+        let diagnostics = Vec::new();
+        Ok(Kernel(Arc::new(Loaded { module, sources, warnings: diagnostics })))
+    }
+
+    /// Names of the ops that the file defines.
+    pub fn ops(&self) -> Vec<&str> {
+        self.0.module.ops().map(|o| o.name.text.as_str()).collect()
+    }
+
+    /// Chooses an op by its name.
+    pub fn op(&self, name: &str) -> Result<Op> {
+        match self.0.module.op(name) {
+            Some(_) => Ok(Op::new(self, name)),
+            None => Err(Error::argument(
+                name,
+                format!("there is no such op: the file has {}", self.ops().join(", ")),
+            )),
+        }
+    }
+
+    /// The file's only op.
+    pub fn only_op(&self) -> Result<Op> {
+        match self.ops()[..] {
+            [one] => Ok(Op::new(self, one)),
+            [] => Err(Error::argument("op", "the file defines no op")),
+            ref many => {
+                Err(Error::argument("op", format!("the file has several: choose one of {}", many.join(", "))))
+            }
+        }
+    }
+
+    pub fn sources(&self) -> &Sources {
+        &self.0.sources
+    }
+
+    /// What is right, but perhaps not meant, as text; empty if there is nothing.
+    pub fn warnings(&self, color: bool) -> String {
+        girih_dsl::render(&self.0.sources, &self.0.warnings, color)
+    }
+}
+
+/// A file's text.
+pub fn read(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read: {e}")))?;
+    String::from_utf8(bytes).map_err(|e| {
+        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count() + 1;
+        Error::file(path, format!("line {line} is not UTF-8 text"))
+    })
+}
+
+fn program_error(sources: &Sources, diagnostics: Vec<Diagnostic>) -> Error {
+    Error::Program { text: girih_dsl::render(sources, &diagnostics, false), diagnostics }
+}
+
+/// An op with what has been chosen for it so far.
+#[derive(Clone, Debug)]
+pub struct Op {
+    kernel: Kernel,
+    name: String,
+    bindings: Bindings,
+    schedule: Schedule,
+    form: Option<Form>,
+}
+
+impl Op {
+    fn new(kernel: &Kernel, name: &str) -> Op {
+        Op {
+            kernel: kernel.clone(),
+            name: name.to_string(),
+            bindings: Bindings::default(),
+            schedule: Schedule::default(),
+            form: None,
+        }
+    }
+
+    /// Gives a size.
+    pub fn dim(mut self, name: &str, value: i64) -> Op {
+        self.bindings.dims.insert(name.to_string(), value);
+        self
+    }
+
+    /// Gives a const parameter, a dtype parameter or a run-time scalar, as it is written in the language.
+    pub fn constant(mut self, name: &str, value: impl ToString) -> Op {
+        self.bindings.consts.insert(name.to_string(), value.to_string());
+        self
+    }
+
+    /// Gives an input's dtype and shape, which bind sizes and dtype parameters.
+    pub fn input(mut self, name: &str, dtype: DType, dims: &[i64]) -> Op {
+        self.bindings.inputs.insert(name.to_string(), (dtype, dims.to_vec()));
+        self
+    }
+
+    /// Settings on top of the program's `tile` blocks.
+    pub fn schedule(mut self, schedule: Schedule) -> Op {
+        self.schedule = schedule;
+        self
+    }
+
+    /// Lowers kernels in this form where it can take them.
+    pub fn form(mut self, form: Form) -> Op {
+        self.form = Some(form);
+        self
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// What was written.
+    pub fn ast(&self) -> &ast::Op {
+        self.kernel.0.module.op(&self.name).expect("looked up by Kernel::op").1
+    }
+
+    /// Resolves everything that the sizes decide.
+    pub fn bind(&self) -> Result<BoundOp> {
+        let bound = ast_to_graph::bind(&self.kernel.0.module, &self.name, &self.bindings)
+            .map_err(|d| program_error(self.kernel.sources(), d))?;
+        Ok(BoundOp {
+            op: self.clone(),
+            graph: Arc::new(bound.graph),
+            scalars: bound.scalars,
+            warnings: bound.warnings,
+        })
+    }
+
+    /// Binds and compiles.
+    pub fn compile(&self, device: &Device) -> Result<Compiled> {
+        self.bind()?.compile(device)
+    }
+}
+
+/// An op for given sizes, consts and dtypes.
+#[derive(Clone, Debug)]
+pub struct BoundOp {
+    op: Op,
+    graph: Arc<Graph>,
+    scalars: Vec<(ScalarId, Option<Value>)>,
+    warnings: Vec<Diagnostic>,
+}
+
+impl BoundOp {
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    pub fn op(&self) -> &Op {
+        &self.op
+    }
+
+    /// The run-time scalars that are known, and the names of those that are not.
+    pub fn scalars(&self) -> (Vec<(String, Value)>, Vec<String>) {
+        let mut known = Vec::new();
+        let mut open = Vec::new();
+        for (id, value) in &self.scalars {
+            let name = self.graph.scalars[id.0 as usize].name.clone();
+            match value {
+                Some(v) => known.push((name, *v)),
+                None => open.push(name),
+            }
+        }
+        (known, open)
+    }
+
+    /// The same with other settings.
+    pub fn with_schedule(&self, schedule: Schedule) -> BoundOp {
+        let mut other = self.clone();
+        other.op.schedule = schedule;
+        other
+    }
+
+    /// The same for arguments whose memory is aligned to less.
+    pub(crate) fn with_alignment(&self, bytes: &BTreeMap<String, u32>) -> BoundOp {
+        let mut other = self.clone();
+        let graph = Arc::make_mut(&mut other.graph);
+        let results: Vec<(TensorId, String)> =
+            graph.outputs.iter().map(|o| (o.tensor, o.name.clone())).collect();
+        for (i, t) in graph.tensors.iter_mut().enumerate() {
+            let result = results.iter().find(|r| r.0.0 as usize == i).map(|r| &r.1);
+            let name = result.or(is_given(t).then_some(&t.name));
+            if let Some(&align) = name.and_then(|n| bytes.get(n)) {
+                t.align = align;
+            }
+        }
+        other
+    }
+
+    pub fn warnings(&self, color: bool) -> String {
+        girih_dsl::render(self.op.kernel.sources(), &self.warnings, color)
+    }
+
+    /// The tensors that the caller gives, in order.
+    pub fn inputs(&self) -> impl Iterator<Item = &Tensor> {
+        self.graph.tensors.iter().filter(|t| is_given(t))
+    }
+
+    /// The kernels that it becomes on a device.
+    pub fn plan(&self, device: &Device) -> Result<Plan> {
+        Ok(pipeline::graph_to_plan(&self.graph, &self.options(device)?))
+    }
+
+    pub(crate) fn options(&self, device: &Device) -> Result<Options> {
+        let (schedule, form) = (self.op.schedule.clone(), self.op.form);
+        Ok(Options { target: device.target()?, schedule, form })
+    }
+
+    /// Compiles for a device.
+    pub fn compile(&self, device: &Device) -> Result<Compiled> {
+        self.compile_seeing(device, &mut |_| ())
+    }
+
+    /// Compiles, and shows each level as it is made.
+    pub fn compile_seeing(&self, device: &Device, see: &mut dyn FnMut(Level<'_>)) -> Result<Compiled> {
+        if matches!(device, Device::Reference) {
+            return Compiled::for_reference(self);
+        }
+        let options = self.options(device)?;
+        let lowered = pipeline::graph_to_cuda(&self.graph, self.op.kernel.sources(), &options, see)?;
+        Compiled::new(self, device, lowered)
+    }
+}

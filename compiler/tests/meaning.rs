@@ -12,7 +12,8 @@ const NAN: f64 = f64::NAN;
 
 #[test]
 fn division_floors_with_literals_and_loaded_values() {
-    let pairs = [(-6, 5), (6, -5), (-7, 3), (-1, 3), (5, -3), (-5, 2), (-1, 4), (i32::MIN as i64, -1), (7, 0)];
+    let pairs =
+        [(-6, 5), (6, -5), (-7, 3), (-1, 3), (5, -3), (-5, 2), (-1, 4), (i32::MIN as i64, -1), (7, 0)];
     let (a, b): (Vec<i64>, Vec<i64>) = pairs.iter().copied().unzip();
     let text = "op f[N](a: i32[N], b: i32[N]) -> (q: i32[N], r: i32[N]) {\n q[i] = a[i] / b[i]\n r[i] = a[i] % b[i]\n}";
     let case = Case::new(text).ints("a", DType::I32, &[9], &a).ints("b", DType::I32, &[9], &b);
@@ -21,9 +22,8 @@ fn division_floors_with_literals_and_loaded_values() {
     assert_eq!(case.values("q"), q);
     assert_eq!(case.values("r"), r);
     // Written out, −2³¹ is the i64 2³¹ negated, and does not wrap.
-    let folded: Vec<String> = (0..7)
-        .map(|i| format!("if i == {i} then ({}) / ({}) else ", pairs[i].0, pairs[i].1))
-        .collect();
+    let folded: Vec<String> =
+        (0..7).map(|i| format!("if i == {i} then ({}) / ({}) else ", pairs[i].0, pairs[i].1)).collect();
     let text = format!("op f[N](a: i32[N]) -> (q: i32[N]) {{ q[i] = {}0 * a[i] }}", folded.concat());
     assert_eq!(Case::new(&text).ints("a", DType::I32, &[9], &a).values("q")[..7], q[..7]);
 }
@@ -32,9 +32,9 @@ fn division_floors_with_literals_and_loaded_values() {
 fn int4_decodes_every_code() {
     let bytes: Vec<u8> = (0..=255).collect();
     let packed = HostTensor::new(DType::I4, vec![256, 2], bytes).expect("256 bytes");
-    let case = Case::new("op f[M, N](x: i4[M, N]) -> (y: i32[M, N]) { y[i, j] = x[i, j] }").tensor("x", packed);
-    let want: Vec<f64> =
-        (0..256).flat_map(|b| [b & 15, b >> 4]).map(|n: i32| ((n ^ 8) - 8) as f64).collect();
+    let case =
+        Case::new("op f[M, N](x: i4[M, N]) -> (y: i32[M, N]) { y[i, j] = x[i, j] }").tensor("x", packed);
+    let want: Vec<f64> = (0..256).flat_map(|b| [b & 15, b >> 4]).map(|n: i32| ((n ^ 8) - 8) as f64).collect();
     assert_eq!(case.values("y"), want);
 }
 
@@ -68,7 +68,11 @@ const ATTENTION: &str = "op f[S, T, D](q: f32[S, D], k: f32[T, D], v: f32[T, D])
 
 #[test]
 fn rows_that_see_no_key_are_zero() {
-    let case = Case::new(ATTENTION).f32("q", &[5, 1], &[0.3; 5]).f32("k", &[2, 1], &[1.0; 2]).f32("v", &[2, 1], &[7.0; 2]);
+    let case = Case::new(ATTENTION).f32("q", &[5, 1], &[0.3; 5]).f32("k", &[2, 1], &[1.0; 2]).f32(
+        "v",
+        &[2, 1],
+        &[7.0; 2],
+    );
     near(&case.values("o"), &[0.0, 0.0, 0.0, 7.0, 7.0], 1e-6);
 }
 
@@ -76,7 +80,11 @@ fn rows_that_see_no_key_are_zero() {
 fn causal_attention_of_uniform_weights() {
     let n = 17;
     let v: Vec<f64> = (0..n).map(|j| j as f64).collect();
-    let case = Case::new(ATTENTION).f32("q", &[n, 1], &vec![1.0; n as usize]).f32("k", &[n, 1], &vec![0.0; n as usize]);
+    let case = Case::new(ATTENTION).f32("q", &[n, 1], &vec![1.0; n as usize]).f32(
+        "k",
+        &[n, 1],
+        &vec![0.0; n as usize],
+    );
     let want: Vec<f64> = (0..n).map(|i| i as f64 / 2.0).collect();
     near(&case.f32("v", &[n, 1], &v).values("o"), &want, 1e-6);
 }
@@ -93,7 +101,9 @@ fn argmax_takes_the_lowest_index() {
 #[test]
 fn long_sums_of_halves() {
     for (dtype, n, want) in [("f16", 4096, 4096.0), ("f16", 20000, 20000.0), ("bf16", 70000, 70144.0)] {
-        let text = format!("op f[N](x: {dtype}[N]) -> (s: {dtype}, m: {dtype}) {{\n s = sum[i](x[i])\n m = mean[i](x[i])\n}}");
+        let text = format!(
+            "op f[N](x: {dtype}[N]) -> (s: {dtype}, m: {dtype}) {{\n s = sum[i](x[i])\n m = mean[i](x[i])\n}}"
+        );
         let x = HostTensor::from_i64(DType::parse(dtype).expect("a dtype"), &[n], &vec![1; n as usize]);
         let case = Case::new(&text).tensor("x", x);
         assert_eq!((case.values("s"), case.values("m")), (vec![want], vec![1.0]));
@@ -153,7 +163,8 @@ fn padding_never_wins_a_maximum() {
 
 #[test]
 fn sliding_windows_count_the_current_token() {
-    let text = "op f[N](v: f32[N], w: const i32) -> (o: f32[N]) { o[i] = mean[j in max(0, i - w + 1)..=i](v[j]) }";
+    let text =
+        "op f[N](v: f32[N], w: const i32) -> (o: f32[N]) { o[i] = mean[j in max(0, i - w + 1)..=i](v[j]) }";
     let v: Vec<f64> = (0..10).map(f64::from).collect();
     for w in 1..=12 {
         let o = Case::new(text).f32("v", &[10], &v).constant("w", &w.to_string()).values("o");
@@ -215,7 +226,8 @@ fn recurrences_in_two_directions() {
         e: i32[i, j] = if a[i] == b[j] then (e[i-1, j-1] else 0) + 1 else max((e[i-1, j] else 0), (e[i, j-1] else 0))
         d[i, j] = e[i, j]
     }";
-    let case = Case::new(text).ints("a", DType::I32, &[4], &[1, 2, 3, 4]).ints("b", DType::I32, &[3], &[2, 4, 3]);
+    let case =
+        Case::new(text).ints("a", DType::I32, &[4], &[1, 2, 3, 4]).ints("b", DType::I32, &[3], &[2, 4, 3]);
     assert_eq!(case.values("d"), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0]);
     let text = "op f[N](x: i32[N]) -> (y: i32[N]) { y[i] = x[i] + 2 * (y[i+1] else 0) }";
     assert_eq!(Case::new(text).ints("x", DType::I32, &[3], &[1, 1, 1]).values("y"), [7.0, 3.0, 1.0]);
@@ -226,14 +238,19 @@ fn faults_name_the_place() {
     let text = "op f[V, T](x: f32[V], ids: i64[T]) -> (y: f32[T]) { y[t] = x[ids[t]] }";
     let case = Case::new(text).f32("x", &[3], &[1.0, 2.0, 3.0]).ints("ids", DType::I64, &[2], &[2, 3]);
     let fault = case.run().expect_err("3 is outside");
-    assert_eq!((fault.tensor.as_str(), fault.value, &fault.kind), ("x", 3, &FaultKind::Read { lo: 0, hi: 3 }));
+    assert_eq!(
+        (fault.tensor.as_str(), fault.value, &fault.kind),
+        ("x", 3, &FaultKind::Read { lo: 0, hi: 3 })
+    );
     let at = &text[fault.span.start as usize..fault.span.end as usize];
     assert!(at.contains("x[ids[t]]"), "{at}");
     let text = "op f[V, T](ids: i64[T], x: f32[T]) -> (y: f32[V]) { y[ids[t]] += x[t] }";
-    let case = Case::new(text).dim("V", 2).ints("ids", DType::I64, &[2], &[0, -1]).f32("x", &[2], &[1.0, 2.0]);
+    let case =
+        Case::new(text).dim("V", 2).ints("ids", DType::I64, &[2], &[0, -1]).f32("x", &[2], &[1.0, 2.0]);
     assert!(matches!(case.run().expect_err("-1 is outside").kind, FaultKind::Write { .. }));
     // A guard that is false reads nothing.
-    let text = "op f[V, T](x: f32[V], ids: i64[T]) -> (y: f32[T]) { y[t] = if ids[t] < 3 then x[ids[t]] else 0.0 }";
+    let text =
+        "op f[V, T](x: f32[V], ids: i64[T]) -> (y: f32[T]) { y[t] = if ids[t] < 3 then x[ids[t]] else 0.0 }";
     let case = Case::new(text).f32("x", &[3], &[1.0, 2.0, 3.0]).ints("ids", DType::I64, &[2], &[2, 3]);
     assert_eq!(case.values("y"), [3.0, 0.0]);
 }
@@ -248,7 +265,8 @@ fn scalars_and_their_defaults() {
 
 #[test]
 fn empty_folds() {
-    let text = "op f[M, N](x: f32[M, N]) -> (a: f32[M], b: f32[M], c: f32[M], d: f32[M], e: bool[M], f: f32[M]) {
+    let text =
+        "op f[M, N](x: f32[M, N]) -> (a: f32[M], b: f32[M], c: f32[M], d: f32[M], e: bool[M], f: f32[M]) {
         a[i] = sum[j](x[i, j])
         b[i] = prod[j](x[i, j])
         c[i] = max[j](x[i, j])

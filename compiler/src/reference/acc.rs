@@ -162,8 +162,10 @@ impl Best {
         let (mut lo, mut hi) = (at, at);
         for &(i, x) in &self.seen {
             let k = if max { x.v } else { -x.v };
-            let tie = x.e == 0.0 && top.e == 0.0;
-            if k + x.e >= floor && !(tie && i != at) {
+            // One expression at equal operands gives equal values.
+            let tie = x.e == top.e && x.v == top.v;
+            let beaten = x.e == 0.0 && top.e == 0.0;
+            if k + x.e >= floor && (i == at || !(tie || beaten)) {
                 lo = lo.min(i);
                 hi = hi.max(i);
             }
@@ -247,8 +249,10 @@ impl Acc {
 }
 
 fn push_int(monoid: Monoid, ty: Ty, a: I, b: I) -> I {
+    if monoid == Monoid::Sum {
+        return num::int_add(a, b, ty);
+    }
     num::int_call(a, b, |x, y| match monoid {
-        Monoid::Sum => num::wrap(x.wrapping_add(y), ty),
         Monoid::Prod => num::wrap(x.wrapping_mul(y), ty),
         Monoid::Max => x.max(y),
         _ => x.min(y),

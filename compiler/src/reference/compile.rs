@@ -361,7 +361,7 @@ impl<'a> Compiler<'a> {
         }
         let width = if ty == Ty::I32 { 32 } else { 64 };
         match func {
-            Func::Add => op!(i64::wrapping_add),
+            Func::Add => Code::I(Box::new(move |w, env| num::int_add(a(w, env), b(w, env), ty))),
             Func::Sub => op!(i64::wrapping_sub),
             Func::Mul => op!(i64::wrapping_mul),
             Func::Div => op!(meaning::floor_div),

@@ -234,7 +234,9 @@ impl Precision {
             let open = a.straddles_zero() || b.straddles_zero() || !(a.e + b.e < INF);
             return F { v, e: if open { INF } else { 0.0 } };
         }
-        // A definite NaN stays; a definite 0 makes 0 of anything finite only.
+        if (a.v.abs() - a.e) * (b.v.abs() - b.e).max(0.0) >= self.top && a.v.abs() > a.e {
+            return F::exact(INF.copysign(v));
+        }
         let e = part(a.v, b.e) + part(b.v, a.e) + a.e * b.e;
         self.settle(v, if e.is_nan() { INF } else { e }, false, v.abs())
     }
@@ -557,6 +559,21 @@ pub fn wrap(v: i64, ty: Ty) -> i64 {
     if ty == Ty::I32 { v as i32 as i64 } else { v }
 }
 
+/// A sum of integers: intervals add where nothing wraps.
+pub fn int_add(a: I, b: I, ty: Ty) -> I {
+    let f = |x: i64, y: i64| wrap(x.wrapping_add(y), ty);
+    let v = f(a.v, b.v);
+    let e = a.e.saturating_add(b.e);
+    let (lo, hi) = ty.stored().row().int_range;
+    let (least, most) = (v.checked_sub(e), v.checked_add(e));
+    let inside = least.is_some_and(|x| x >= lo) && most.is_some_and(|x| x <= hi);
+    if e != 0 && e != ANY && inside && a.v.checked_add(b.v) == Some(v) {
+        I { v, e }
+    } else {
+        int_call(a, b, f)
+    }
+}
+
 /// A function of one or two integers, tried at every admitted value where those are few.
 pub fn int_call(a: I, b: I, f: impl Fn(i64, i64) -> i64) -> I {
     let v = f(a.v, b.v);
@@ -638,6 +655,9 @@ mod tests {
 
     #[test]
     fn infinities_are_definite_where_they_must_be() {
+        let huge = F { v: 1e300, e: 1e290 };
+        assert_eq!(F64.mul(huge, F { v: -1e300, e: 1e200 }), F::exact(-INF));
+        assert_eq!(F64.mul(huge, F { v: 1e200, e: 2e200 }).e, INF);
         let big = F::exact(3e38);
         assert_eq!(F32.add(big, big, false), F::exact(INF));
         assert_eq!(F32.mul(F::exact(INF), F { v: 2.0, e: 0.1 }), F::exact(INF));

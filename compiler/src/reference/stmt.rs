@@ -538,21 +538,21 @@ fn order(keys: &[Num], lo: i64) -> Vec<I> {
     let mut start = 0;
     // The highest end of an interval so far: a run goes on while a key's lower end does not pass it.
     let mut top = f64::NEG_INFINITY;
-    let mut open = false;
+    // Keys of a run that are all equal were computed alike from equal operands, and tie.
+    let (mut open, mut alike) = (false, true);
     for i in 0..=index.len() {
         let span = index.get(i).map(|&k| ends(keys[k]));
         let goes_on = span.is_some_and(|(low, _, e)| i > start && low <= top && (e > 0.0 || open));
         if !goes_on {
-            if open && i > start + 1 {
-                let (least, most) =
-                    (start..i).map(value).fold((i64::MAX, i64::MIN), |(a, b), v| (a.min(v), b.max(v)));
+            if open && !alike {
+                let all = (start..i).map(value);
+                let (least, most) = all.fold((i64::MAX, i64::MIN), |(a, b), v| (a.min(v), b.max(v)));
                 (start..i).for_each(|p| out[p] = I::hull(value(p), least, most));
             }
-            start = i;
-            top = f64::NEG_INFINITY;
-            open = false;
+            (start, top, open, alike) = (i, f64::NEG_INFINITY, false, true);
         }
         if let Some((_, high, e)) = span {
+            alike &= span == index.get(start).map(|&k| ends(keys[k]));
             top = top.max(high);
             open |= e > 0.0;
         }

@@ -56,16 +56,51 @@ const WHOLE: [&str; 4] = ["i32", "i8", "u8", "i16"];
 const WHOLE_STORED: [&str; 4] = ["i32", "i64", "i8", "u8"];
 
 const FLOAT_UNARY: [&str; 20] = [
-    "-(@)", "abs(@)", "relu(@)", "tanh(@)", "sigmoid(@)", "exp(min(@, 3.0))", "sqrt(abs(@))", "rsqrt(abs(@) + 0.5)",
-    "log1p(abs(@))", "sin(@)", "gelu(@)", "silu(@)", "floor(@)", "round(@)", "bf16(@)", "f16(@)", "tf32(f32(@))",
-    "clamp(@, -1.0, 2.0)", "sign(@)", "(@) ** 2",
+    "-(@)",
+    "abs(@)",
+    "relu(@)",
+    "tanh(@)",
+    "sigmoid(@)",
+    "exp(min(@, 3.0))",
+    "sqrt(abs(@))",
+    "rsqrt(abs(@) + 0.5)",
+    "log1p(abs(@))",
+    "sin(@)",
+    "gelu(@)",
+    "silu(@)",
+    "floor(@)",
+    "round(@)",
+    "bf16(@)",
+    "f16(@)",
+    "tf32(f32(@))",
+    "clamp(@, -1.0, 2.0)",
+    "sign(@)",
+    "(@) ** 2",
 ];
-const FLOAT_BINARY: [&str; 8] =
-    ["@ + #", "@ - #", "@ * #", "max(@, #)", "min(@, #)", "@ / (abs(#) + 0.5)", "copysign(@, #)", "fma(@, #, 0.25)"];
+const FLOAT_BINARY: [&str; 8] = [
+    "@ + #",
+    "@ - #",
+    "@ * #",
+    "max(@, #)",
+    "min(@, #)",
+    "@ / (abs(#) + 0.5)",
+    "copysign(@, #)",
+    "fma(@, #, 0.25)",
+];
 const WHOLE_UNARY: [&str; 6] = ["-(@)", "abs(@)", "!(@)", "sign(@)", "clamp(@, -3, 9)", "(@) ** 2"];
 const WHOLE_BINARY: [&str; 12] = [
-    "@ + #", "@ - #", "@ * #", "max(@, #)", "min(@, #)", "(@) / (#)", "(@) % (#)", "(@) & (#)", "(@) | (#)",
-    "(@) ^ (#)", "(@) << (#)", "(@) >> (#)",
+    "@ + #",
+    "@ - #",
+    "@ * #",
+    "max(@, #)",
+    "min(@, #)",
+    "(@) / (#)",
+    "(@) % (#)",
+    "(@) & (#)",
+    "(@) | (#)",
+    "(@) ^ (#)",
+    "(@) << (#)",
+    "(@) >> (#)",
 ];
 const COMPARE: [&str; 4] = ["<", "<=", ">", "!="];
 const FLOAT_FOLDS: [&str; 6] = ["sum", "max", "min", "mean", "logsumexp", "prod"];
@@ -118,12 +153,13 @@ pub fn program() -> impl Strategy<Value = Program> {
     let size = || (0..SIZES.len()).prop_map(|i| SIZES[i]);
     let whole = prop_oneof![4 => Just(false), 1 => Just(true)];
     let dtypes = proptest::collection::vec(any_index(), 6);
-    (size(), size(), whole, dtypes, proptest::collection::vec(stmt(), 1..5))
-        .prop_map(|(m, n, whole, dtypes, stmts)| {
+    (size(), size(), whole, dtypes, proptest::collection::vec(stmt(), 1..5)).prop_map(
+        |(m, n, whole, dtypes, stmts)| {
             // Over an empty axis argmax is refused.
             let n = if stmts.iter().any(|s| matches!(s, S::Best(..))) { n.max(1) } else { n };
             Program { m, n, whole, dtypes, stmts }
-        })
+        },
+    )
 }
 
 /// Writes a program's text.
@@ -242,7 +278,11 @@ impl Writer<'_> {
                 let cond = cond.as_ref().map(|c| format!(" where {} > {}", self.expr(c), self.zero()));
                 let (range, body) = (pick(&RANGES, *range), self.expr(body));
                 let range = if range.is_empty() { " in 0..N" } else { range };
-                let _ = writeln!(self.body, "    {r}[i in 0..M] = {fold}[j{range}{}]({body})", cond.unwrap_or_default());
+                let _ = writeln!(
+                    self.body,
+                    "    {r}[i in 0..M] = {fold}[j{range}{}]({body})",
+                    cond.unwrap_or_default()
+                );
                 self.rows.push(r);
             }
             S::Best(max, e) => {

@@ -59,7 +59,8 @@ impl<'a> Scatter<'a> {
         let dtype = cx.graph.tensor(self.u.target).dtype;
         let atomic = matches!(dtype, DType::I32 | DType::I64);
         match self.u.op {
-            _ if self.u.distinct => self.direct(cx),
+            // Without elements every point is outside, and only says so.
+            _ if self.u.distinct || cx.graph.tensor(self.u.target).dims.contains(&0) => self.direct(cx),
             UpdateOp::Set => self.last_wins(cx, points),
             _ if atomic => self.atomics(cx),
             _ => self.sorted(cx),
@@ -246,7 +247,7 @@ impl<'a> Scatter<'a> {
     // Sorted by element.
 
     fn sorted(&self, cx: &mut Lowering<'a>) -> Result<(), Refusal> {
-        let split = Split::new(cx.graph, self.u);
+        let split = Split::new(cx, self.u);
         let t = cx.graph.tensor(self.u.target);
         let n = count(&split.dims(&self.dims, &split.keyed), self.u.span, &self.name)?;
         let elements: i64 = split.dest.iter().map(|&d| t.dims[d]).product();
@@ -486,10 +487,10 @@ struct Split {
 }
 
 impl Split {
-    fn new(graph: &Graph, u: &Update) -> Split {
-        let facts = super::index::Facts::new(graph);
+    fn new(cx: &Lowering<'_>, u: &Update) -> Split {
+        let graph = cx.graph;
         let plain: Vec<usize> =
-            (0..u.axes.len()).filter(|&p| is_plain(graph, &facts, u, u.axes[p])).collect();
+            (0..u.axes.len()).filter(|&p| is_plain(graph, &cx.facts, u, u.axes[p])).collect();
         let keyed = (0..u.axes.len()).filter(|p| !plain.contains(p)).collect();
         let by_plain = |id: ExprId| match graph.expr(id) {
             Node::Axis(a) => plain.iter().any(|&p| u.axes[p] == *a),

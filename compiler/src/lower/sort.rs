@@ -18,6 +18,8 @@ use girih_dsl::ast::Span;
 
 /// Elements that a block sorts in shared memory.
 const RUN: i64 = 2048;
+/// Elements of a row up to which each counts those before it.
+const COUNTED: i64 = 48;
 
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
     let graph = cx.graph;
@@ -126,6 +128,10 @@ pub fn sort_rows(
     }
     let dtype = cx.program.buffers[keys.0 as usize].dtype;
     let order = cx.workspace(format!("{name}_order"), DType::I32, &[rows, n]);
+    if n <= COUNTED {
+        count_before(cx, name, (keys, dtype, order), rows, n, span)?;
+        return Ok(order);
+    }
     sort_runs(cx, name, (keys, dtype, order), rows, n, span);
     if runs == 1 {
         return Ok(order);
@@ -156,6 +162,38 @@ fn before(ty: Ty, a: &Item, b: &Item) -> Expr {
 
 fn or(a: Expr, b: Expr) -> Expr {
     Expr::Or(Box::new(a), Box::new(b))
+}
+
+/// Short rows: a thread an element, which counts the elements that come before its own.
+fn count_before(
+    cx: &mut Lowering<'_>,
+    name: &str,
+    (keys, dtype, order): (BufferId, DType, BufferId),
+    rows: i64,
+    n: i64,
+    span: Span,
+) -> Result<(), Refusal> {
+    let ty = Ty::of(dtype.compute());
+    launch_points(cx, name, &[rows, n], span, |e, at| {
+        let (p, out) = (e.pointer(keys, false), e.pointer(order, true));
+        let base = row_base(e, to(at[0].clone(), Ty::I32), rows, n);
+        let i = to(at[1].clone(), Ty::I32);
+        let i = e.named("i", Ty::I32, i);
+        let key = |at: &Expr| Expr::Load(Mem::Global(p), Box::new(offset(&base, at.clone())));
+        let own = Item { key: Expr::Var(e.let_var("key", ty, key(&i))), at: i.clone() };
+        let place = e.let_var("before", Ty::I32, lit32(0));
+        let var = e.kernel.var("j", Ty::I32);
+        let body = e.block(|e| {
+            let at = Expr::Var(var);
+            let other = Item { key: Expr::Var(e.let_var("other", ty, key(&at))), at };
+            let one =
+                Expr::Select(Box::new(before(ty, &other, &own)), Box::new(lit32(1)), Box::new(lit32(0)));
+            e.push(Stmt::Set(place, add(Expr::Var(place), one)));
+        });
+        let (lo, hi, step) = (lit32(0), lit32(n as i32), lit32(1));
+        e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::Auto, body });
+        e.push(Stmt::Store(Mem::Global(out), offset(&base, Expr::Var(place)), i));
+    })
 }
 
 // Runs in shared memory.

@@ -53,12 +53,14 @@ struct Regs {
 /// For each member whose every read by a member is at the same place a few steps before (or at this step): how many.
 fn states(graph: &Graph, p: &Parts<'_>) -> BTreeMap<TensorId, i64> {
     let mut far: BTreeMap<TensorId, Option<i64>> = BTreeMap::new();
-    let plain = p.steps.len() == 1 && p.coupled.iter().all(Vec::is_empty);
+    if p.steps.len() != 1 || !p.coupled.iter().all(Vec::is_empty) {
+        return BTreeMap::new();
+    }
     let same_box = p.recur.members.iter().enumerate().all(|(m, d)| {
         let at = p.recur.steps[0].position[m];
         graph.tensor(d.target).dims[at] == p.steps[0].count
     });
-    if !plain || !same_box {
+    if !same_box {
         return BTreeMap::new();
     }
     for d in &p.recur.members {

@@ -99,7 +99,7 @@ pub struct Lowering<'a> {
     fault: BufferId,
     /// Where `step` goes: the innermost `Repeat` under construction, or the program.
     open: Vec<Vec<Step>>,
-    names: BTreeMap<String, usize>,
+    names: BTreeSet<String>,
     /// Tensors whose declared uniqueness has been checked.
     unique: BTreeSet<TensorId>,
 }
@@ -157,7 +157,7 @@ impl<'a> Lowering<'a> {
             sites: Rc::default(),
             fault,
             open: vec![Vec::new()],
-            names: BTreeMap::new(),
+            names: BTreeSet::new(),
             unique: BTreeSet::new(),
         }
     }
@@ -227,10 +227,12 @@ impl<'a> Lowering<'a> {
     fn kernel_name(&mut self, name: &str) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let op: String = self.graph.op.chars().map(plain).collect();
-        let base: String = format!("{op}_{}", name.chars().map(plain).collect::<String>());
-        let n = self.names.entry(base.clone()).or_insert(0);
-        *n += 1;
-        if *n == 1 { format!("girih_{base}") } else { format!("girih_{base}_{n}") }
+        let base: String = format!("girih_{op}_{}", name.chars().map(plain).collect::<String>());
+        let numbered = (2..).map(|n| format!("{base}_{n}"));
+        let mut wishes = std::iter::once(base.clone()).chain(numbered);
+        let free = wishes.find(|w| !self.names.contains(w)).expect("the numbers do not end");
+        self.names.insert(free.clone());
+        free
     }
 
     /// Where a tensor's elements live.

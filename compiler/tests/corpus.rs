@@ -61,6 +61,9 @@ fn every_accepted_entry_binds() {
         match bound {
             Err(d) => wrong += &format!("{}:\n{}", entry["name"], shown(&sources, &d)),
             Ok(b) => {
+                if let Err(broken) = girih_compiler::ir::graph_verify::verify(&b.graph) {
+                    wrong += &format!("{}: {broken:#?}\n", entry["name"]);
+                }
                 let outputs = entry["outputs"].as_object().expect("outputs");
                 for (name, spec) in outputs {
                     let Some(o) = b.graph.outputs.iter().find(|o| o.name == *name) else {

@@ -73,6 +73,7 @@ pub(crate) fn bind_here(
     match scalars {
         Some(scalars) if errors.is_empty() => {
             let graph = compact::compact(&e.g);
+            debug_assert_eq!(crate::ir::graph_verify::verify(&graph), Ok(()), "{}", graph.op);
             Ok(Bound { graph, scalars, warnings })
         }
         _ => {
@@ -80,7 +81,7 @@ pub(crate) fn bind_here(
             if all.is_empty() {
                 let what = format!("`{}` cannot be bound", op.name.text);
                 all.push(
-                    Diagnostic::error("E0900", op.name.span, what)
+                    Diagnostic::error("E0599", op.name.span, what)
                         .help("this is a defect of the compiler: report it"),
                 );
             }
@@ -92,7 +93,7 @@ pub(crate) fn bind_here(
 
 fn no_such_op(module: &Module, name: &str) -> Diagnostic {
     let at = Span::default();
-    let d = Diagnostic::error("E0312", at, format!("there is no op `{name}`"));
+    let d = Diagnostic::error("E0512", at, format!("there is no op `{name}`"));
     let known: Vec<&str> = module.ops().map(|o| o.name.text.as_str()).collect();
     match known.is_empty() {
         true => d.help("the file defines no op: write op name[sizes](…) -> (…) { … }"),
@@ -122,7 +123,7 @@ impl<'m> Elab<'m> {
             if !size.is_some_and(|s| matches!(s.kind, SizeKind::Plain | SizeKind::Derived(_))) {
                 let known = op.sizes.iter().map(|s| s.name.text.as_str()).collect::<Vec<_>>().join(", ");
                 let d = Diagnostic::error(
-                    "E0308",
+                    "E0508",
                     op.name.span,
                     format!("`{}` has no size `{name}`", op.name.text),
                 );
@@ -134,7 +135,7 @@ impl<'m> Elab<'m> {
         for (name, (dtype, dims)) in &b.inputs {
             let Some(p) = op.params.iter().find(|p| p.name.text == *name && p.dims.is_some()) else {
                 let d = Diagnostic::error(
-                    "E0308",
+                    "E0508",
                     op.name.span,
                     format!("`{}` has no input `{name}`", op.name.text),
                 );
@@ -145,7 +146,7 @@ impl<'m> Elab<'m> {
             let rank = p.dims.as_ref().map_or(0, Vec::len);
             if rank != dims.len() {
                 let what = format!("`{name}` has {rank} axes, but {} are given: {dims:?}", dims.len());
-                self.report(Diagnostic::error("E0309", p.name.span, what).help("give a tensor of this rank"));
+                self.report(Diagnostic::error("E0509", p.name.span, what).help("give a tensor of this rank"));
                 return None;
             }
             given.dtypes.insert(name.clone(), *dtype);
@@ -165,7 +166,7 @@ impl<'m> Elab<'m> {
         {
             let Some(d) = DType::parse(text) else {
                 let d =
-                    Diagnostic::error("E0310", op.name.span, format!("`{text}` is no dtype (for `{name}`)"));
+                    Diagnostic::error("E0510", op.name.span, format!("`{text}` is no dtype (for `{name}`)"));
                 self.report(d.help(
                     "the dtypes are f64, f32, f16, bf16, e4m3, e5m2, i64, i32, i16, i8, u8, i4, u4, bool",
                 ));
@@ -176,7 +177,7 @@ impl<'m> Elab<'m> {
         }
         let Some(p) = op.params.iter().find(|p| p.name.text == *name && p.dims.is_none()) else {
             let d = Diagnostic::error(
-                "E0308",
+                "E0508",
                 op.name.span,
                 format!("`{}` has no const or scalar `{name}`", op.name.text),
             );
@@ -213,7 +214,7 @@ impl<'m> Elab<'m> {
         if !v.as_ref().is_some_and(fits) {
             let what = format!("`{text}` is no value for `{}`: {}", p.name.text, dtype.name());
             self.report(
-                Diagnostic::error("E0310", p.name.span, what)
+                Diagnostic::error("E0510", p.name.span, what)
                     .help(format!("write --const {}=VALUE", p.name.text)),
             );
             return None;
@@ -245,7 +246,7 @@ impl<'m> Elab<'m> {
         let (dims, sym) = self.dims(&p.name, dims)?;
         if let Some(d) = &p.default {
             let e = Diagnostic::error(
-                "E0311",
+                "E0511",
                 d.span,
                 format!("`{}` is a tensor, it takes no default", p.name.text),
             );
@@ -258,7 +259,7 @@ impl<'m> Elab<'m> {
         if let Some(r) = &p.range {
             if !dtype.is_int() {
                 let e = Diagnostic::error(
-                    "E0506",
+                    "E0306",
                     r.span,
                     format!("`{}` is {}: only integers have a range", p.name.text, dtype.name()),
                 );
@@ -282,7 +283,7 @@ impl<'m> Elab<'m> {
         let dtype = self.dtype(&p.dtype)?;
         if p.inout {
             let d = Diagnostic::error(
-                "E0709",
+                "E0409",
                 p.name.span,
                 format!("`{}` is a number, it cannot be inout", p.name.text),
             );
@@ -298,7 +299,7 @@ impl<'m> Elab<'m> {
                     Some(v) => Some(v),
                     None => {
                         let d = Diagnostic::error(
-                            "E0311",
+                            "E0511",
                             e.span,
                             "a default is made of sizes, consts and literals",
                         );
@@ -351,7 +352,7 @@ impl<'m> Elab<'m> {
                 }
                 _ => {
                     let d = Diagnostic::error(
-                        "E0706",
+                        "E0406",
                         r.name.span,
                         format!("the result `{}` is never defined", r.name.text),
                     );

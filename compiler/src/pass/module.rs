@@ -184,7 +184,7 @@ impl Loader<'_> {
             {
                 match imports.contains(&unit) {
                     true => self.diags.push(
-                        Diagnostic::warning("W0801", import.span, "this is imported twice")
+                        Diagnostic::warning("W0002", import.span, "this is imported twice")
                             .help("delete the line"),
                     ),
                     false => imports.push(unit),
@@ -210,7 +210,7 @@ impl Loader<'_> {
         if self.open.contains(&name) {
             let chain = self.open.iter().skip_while(|o| **o != name).cloned().chain([name.clone()]);
             let chain = chain.collect::<Vec<_>>().join(" → ");
-            let d = Diagnostic::error("E0803", import.span, format!("imports go in a circle: {chain}"));
+            let d = Diagnostic::error("E0123", import.span, format!("imports go in a circle: {chain}"));
             self.diags.push(d.help("move what both need to a third file"));
             return None;
         }
@@ -220,14 +220,14 @@ impl Loader<'_> {
         let text = match (text, &import.what) {
             (Some(text), _) => text,
             (None, ImportTarget::Library(n)) => {
-                let d = Diagnostic::error("E0801", n.span, format!("there is no library `{name}`"));
+                let d = Diagnostic::error("E0121", n.span, format!("there is no library `{name}`"));
                 self.diags.push(d.help("a file is imported by its path in quotes: import \"my.tile\""));
                 return None;
             }
             (None, ImportTarget::File { span, .. }) => match (self.read)(&name) {
                 Ok(text) => text,
                 Err(why) => {
-                    let d = Diagnostic::error("E0802", *span, format!("`{name}` cannot be read: {why}"));
+                    let d = Diagnostic::error("E0122", *span, format!("`{name}` cannot be read: {why}"));
                     self.diags.push(d.help("paths are relative to the file that imports"));
                     return None;
                 }
@@ -248,7 +248,7 @@ impl Loader<'_> {
                 _ => continue,
             };
             if let Some(&before) = first.get(&(value, name.text.as_str())) {
-                let d = Diagnostic::error("E0201", name.span, format!("`{}` is defined twice", name.text));
+                let d = Diagnostic::error("E0101", name.span, format!("`{}` is defined twice", name.text));
                 self.diags.push(d.also(before, "first here").help("give one of them another name"));
                 continue;
             }

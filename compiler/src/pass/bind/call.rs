@@ -105,7 +105,7 @@ impl<'m> Elab<'m> {
             Found::One(Callable::Fn(u, f)) => return self.call_fn(u, f, args, span),
             Found::One(Callable::Op(_, op)) => {
                 let d = Diagnostic::error(
-                    "E0214",
+                    "E0114",
                     span,
                     format!("`{}` is an op: its call is a whole right-hand side", name.text),
                 );
@@ -113,7 +113,7 @@ impl<'m> Elab<'m> {
                     .help(format!("write t[…] = {}(…) as a statement, then read t", name.text))
             }
             Found::Clash(a, b) => {
-                Diagnostic::error("E0209", name.span, format!("both {a} and {b} have `{}`", name.text))
+                Diagnostic::error("E0109", name.span, format!("both {a} and {b} have `{}`", name.text))
                     .help(format!("write {a}.{0} or {b}.{0}", name.text))
             }
             Found::None => match self.built_in(lib, name, args, span) {
@@ -134,11 +134,11 @@ impl<'m> Elab<'m> {
                 true => format!("`{}` has no `{}`", lib.text, name.text),
                 false => format!("`{}` is not imported", lib.text),
             };
-            let d = Diagnostic::error("E0208", lib.span.to(name.span), what);
+            let d = Diagnostic::error("E0108", lib.span.to(name.span), what);
             return d.help(format!("write `import {}` at the top, and see its ops there", lib.text));
         }
         let known = FUNCTIONS.iter().map(|f| f.0).chain(self.module.callable_names(unit));
-        let d = Diagnostic::error("E0208", name.span, format!("there is no function `{}`", name.text));
+        let d = Diagnostic::error("E0108", name.span, format!("there is no function `{}`", name.text));
         match super::read::nearest(&name.text, known) {
             Some(n) => d.help(format!("did you mean `{n}`?")),
             None if self.frame().names.contains_key(&name.text) => {
@@ -181,7 +181,7 @@ impl<'m> Elab<'m> {
         let values: Vec<Val> = args.iter().map(|a| self.expr(&a.value)).collect();
         if let Some(named) = args.iter().find_map(|a| a.name.as_ref()) {
             let d = Diagnostic::error(
-                "E0212",
+                "E0112",
                 named.span,
                 format!("`{}` takes its arguments by position", name.text),
             );
@@ -190,7 +190,7 @@ impl<'m> Elab<'m> {
         }
         if !takes(values.len()) {
             let d = Diagnostic::error(
-                "E0211",
+                "E0111",
                 name.span,
                 format!("`{}` takes {count}, not {}", name.text, values.len()),
             );
@@ -203,7 +203,7 @@ impl<'m> Elab<'m> {
     fn function(&mut self, func: Func, shape: Shape, v: &[Val], name: &Name, span: Span) -> Val {
         if let Some(b) = v.iter().find(|v| v.typ == Typ::Bool) {
             let what = format!("`{}` works on numbers, this is {}", name.text, b.typ.name());
-            return self.wrong(Diagnostic::error("E0502", span, what).help("write i32(c)"));
+            return self.wrong(Diagnostic::error("E0302", span, what).help("write i32(c)"));
         }
         match shape {
             Shape::Float(_) | Shape::Test | Shape::Tf32 | Shape::Bits => {
@@ -212,7 +212,7 @@ impl<'m> Elab<'m> {
                     t = if shape == Shape::Tf32 && t == Typ::F64 { Typ::F64 } else { Typ::F32 };
                 }
                 if shape == Shape::Tf32 && t == Typ::F64 {
-                    let d = Diagnostic::error("E0506", span, "tf32 rounds an f32, this is f64");
+                    let d = Diagnostic::error("E0306", span, "tf32 rounds an f32, this is f64");
                     return self.wrong(d.help("write tf32(f32(x))"));
                 }
                 let args: Vec<Val> = v.iter().map(|&a| self.convert(a, t, span)).collect();
@@ -235,7 +235,7 @@ impl<'m> Elab<'m> {
                 let t = v[0].typ.as_float();
                 let x = self.convert(v[0], t, span);
                 if !v[1].typ.is_int() {
-                    let d = Diagnostic::error("E0506", span, "the exponent of ldexp is an integer");
+                    let d = Diagnostic::error("E0306", span, "the exponent of ldexp is an integer");
                     return self.wrong(d.help("write ldexp(x, i32(n))"));
                 }
                 let n = build::cast(&mut self.g, v[1].id, Ty::I32, span);
@@ -247,7 +247,7 @@ impl<'m> Elab<'m> {
                     Typ::Index | Typ::I64 => Typ::I64,
                     t => {
                         let d = Diagnostic::error(
-                            "E0506",
+                            "E0306",
                             span,
                             format!("frombits takes i32 or i64, this is {}", t.name()),
                         );
@@ -264,7 +264,7 @@ impl<'m> Elab<'m> {
                         name.text,
                         bad.typ.name()
                     );
-                    return self.wrong(Diagnostic::error("E0506", span, what).help("write i64(x)"));
+                    return self.wrong(Diagnostic::error("E0306", span, what).help("write i64(x)"));
                 }
                 let args: Vec<Val> = v.iter().map(|&a| self.convert(a, Typ::I64, span)).collect();
                 self.apply(func, &args, if func == Func::RandBits { Typ::I64 } else { Typ::F32 }, span)
@@ -300,7 +300,7 @@ impl<'m> Elab<'m> {
         let t = self.meet(v[0], v[1], span);
         if !t.is_int() {
             let what = format!("`{}` divides integers, this is {}", name.text, t.name());
-            return self.wrong(Diagnostic::error("E0506", span, what).help("write ceil(a / b)"));
+            return self.wrong(Diagnostic::error("E0306", span, what).help("write ceil(a / b)"));
         }
         let (a, b) = (self.convert(v[0], t, span), self.convert(v[1], t, span));
         let minus = self.apply(Func::Neg, &[a], t, span);
@@ -324,7 +324,7 @@ impl<'m> Elab<'m> {
     pub fn inline_fn(&mut self, unit: usize, f: &'m Function, args: Vec<Val>, span: Span) -> Val {
         let key = format!("fn {unit} {}", f.name.text);
         if self.calls.contains(&key) || self.calls.len() > 40 {
-            let d = Diagnostic::error("E0213", span, format!("`{}` calls itself", f.name.text));
+            let d = Diagnostic::error("E0113", span, format!("`{}` calls itself", f.name.text));
             return self.wrong(
                 d.also(f.name.span, "defined here")
                     .help("fns are not recursive: write a recurrence over an axis"),

@@ -140,7 +140,7 @@ impl Elab<'_> {
         let bool_in = v.typ == Typ::Bool;
         if bool_in != (dtype == DType::Bool) {
             let d = Diagnostic::error(
-                "E0502",
+                "E0302",
                 span,
                 format!("`{name}` is {}, this is {}", dtype.name(), v.typ.name()),
             );
@@ -157,7 +157,7 @@ impl Elab<'_> {
                 dtype.name()
             );
             self.report(
-                Diagnostic::error("E0504", span, what)
+                Diagnostic::error("E0304", span, what)
                     .help(format!("write {0}(round(…)) for the nearest, {0}(…) to truncate", dtype.name())),
             );
             return None;
@@ -187,13 +187,13 @@ impl Elab<'_> {
 
 fn bool_meets(a: Typ, b: Typ, span: Span) -> Diagnostic {
     let other = if a == Typ::Bool { b } else { a };
-    Diagnostic::error("E0502", span, format!("a bool meets only bool, not {}", other.name()))
+    Diagnostic::error("E0302", span, format!("a bool meets only bool, not {}", other.name()))
         .help("write i32(c) for 0 or 1, or `if c then … else …`")
 }
 
 fn integer_division(span: Span) -> Diagnostic {
     Diagnostic::error(
-        "E0503",
+        "E0303",
         span,
         "integer division never turns into a float by itself: 1/N is 0 for N > 1",
     )

@@ -204,7 +204,7 @@ impl<'m> Elab<'m> {
     pub fn deeper<T>(&mut self, span: Span, f: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.work += 1;
         if self.depth >= MAX_DEPTH || self.work >= MAX_WORK {
-            let d = Diagnostic::error("E0901", span, "this is nested too deeply, or expands to too much");
+            let d = Diagnostic::error("E0130", span, "this is nested too deeply, or expands to too much");
             self.report(d.help("give parts of it names of their own"));
             return None;
         }
@@ -383,6 +383,6 @@ impl<'m> Elab<'m> {
 
 pub fn unknown_dtype(name: &Name) -> Diagnostic {
     let known: Vec<&str> = crate::vocab::dtype::DTYPES.iter().map(|r| r.name).collect();
-    Diagnostic::error("E0509", name.span, format!("unknown dtype `{}`", name.text))
+    Diagnostic::error("E0309", name.span, format!("unknown dtype `{}`", name.text))
         .help(format!("the dtypes are {}", known.join(", ")))
 }

@@ -70,14 +70,14 @@ impl<'m> Elab<'m> {
             }
             (UnOp::Not, t) => {
                 let d = Diagnostic::error(
-                    "E0506",
+                    "E0306",
                     span,
                     format!("`!` works on bool and on integers, not on {}", t.name()),
                 );
                 self.wrong(d.help("write a comparison: x == 0.0"))
             }
             (UnOp::Neg, _) => {
-                let d = Diagnostic::error("E0502", span, "a bool has no negative");
+                let d = Diagnostic::error("E0302", span, "a bool has no negative");
                 self.wrong(d.help("write !c, or -i32(c)"))
             }
         }
@@ -102,7 +102,7 @@ impl<'m> Elab<'m> {
         }
         if let Some((func, swap, no)) = comparison(op) {
             if t == Typ::Bool && !matches!(func, Func::Eq | Func::Ne) {
-                let d = Diagnostic::error("E0502", span, "bools have no order");
+                let d = Diagnostic::error("E0302", span, "bools have no order");
                 return self.wrong(d.help("compare them by == and !=, or write i32(c)"));
             }
             let (x, y) = (self.convert(x, t, span), self.convert(y, t, span));
@@ -114,24 +114,24 @@ impl<'m> Elab<'m> {
         if t == Typ::Bool {
             let d = match kind {
                 Operands::Integers => {
-                    Diagnostic::error("E0502", span, "`& | ^ << >>` work on integers, these are bool")
+                    Diagnostic::error("E0302", span, "`& | ^ << >>` work on integers, these are bool")
                         .help("write && or ||, or c != d for exclusive or")
                 }
-                Operands::Numbers => Diagnostic::error("E0502", span, "arithmetic on bool")
+                Operands::Numbers => Diagnostic::error("E0302", span, "arithmetic on bool")
                     .help("write i32(c) for 0 or 1, or `if c then … else …`"),
             };
             return self.wrong(d);
         }
         if kind == Operands::Integers && !t.is_int() {
             let d = Diagnostic::error(
-                "E0506",
+                "E0306",
                 span,
                 format!("`& | ^ << >>` work on integers, this is {}", t.name()),
             );
             return self.wrong(d.help("write i32(x), or bits(x) for the bits of a float"));
         }
         let (x, y) = (self.convert(x, t, span), self.convert(y, t, span));
-        let divided = t.is_int() && (op == BinOp::Div || x.divided || y.divided);
+        let divided = t.is_int() && is_divided(op, x, y);
         Val { divided, ..self.apply(func, &[x, y], t, span) }
     }
 
@@ -169,7 +169,7 @@ impl<'m> Elab<'m> {
         if matches!(v.typ, Typ::Bool | Typ::Error) {
             return v;
         }
-        let d = Diagnostic::error("E0505", e.span, format!("a condition is bool, this is {}", v.typ.name()));
+        let d = Diagnostic::error("E0305", e.span, format!("a condition is bool, this is {}", v.typ.name()));
         self.wrong(d.help("write a comparison: … != 0"))
     }
 
@@ -211,7 +211,7 @@ impl<'m> Elab<'m> {
         match exponent {
             Some(n) if x.typ != Typ::Bool && (0..=64).contains(&n) => return self.multiply(x, n, span),
             _ if x.typ.is_int() && exponent.is_some_and(|n| n > 64) => {
-                let d = Diagnostic::error("E0507", b.span, "an integer's exponent is at most 64");
+                let d = Diagnostic::error("E0307", b.span, "an integer's exponent is at most 64");
                 return self.wrong(d.help("write f64(x) ** n"));
             }
             _ => {}
@@ -221,7 +221,7 @@ impl<'m> Elab<'m> {
             return self.poison();
         }
         if x.typ.is_int() && y.typ.is_int() {
-            let d = Diagnostic::error("E0507", b.span, "an integer takes a literal exponent ≥ 0");
+            let d = Diagnostic::error("E0307", b.span, "an integer takes a literal exponent ≥ 0");
             return self.wrong(d.help("write f32(x) ** n, or 1 << n for a power of two"));
         }
         let t = self.meet(x, y, span);
@@ -308,7 +308,7 @@ impl<'m> Elab<'m> {
     pub fn closed<T>(&mut self, unit: usize, name: &Name, f: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let key = format!("const {}", name.text);
         if self.calls.contains(&key) {
-            let d = Diagnostic::error("E0213", name.span, format!("`{}` is defined by itself", name.text));
+            let d = Diagnostic::error("E0113", name.span, format!("`{}` is defined by itself", name.text));
             self.report(d.help("write its value"));
             return None;
         }
@@ -333,6 +333,18 @@ impl<'m> Elab<'m> {
 enum Operands {
     Numbers,
     Integers,
+}
+
+/// Is the result a quotient that must not turn into a float: the quotient itself, its multiples, and sums of quotients
+/// and literals (`1 - 1/N`). A difference such as `i - H/2` is a position: there the floor is meant.
+fn is_divided(op: BinOp, x: Val, y: Val) -> bool {
+    let quotient = |v: Val| v.divided || v.typ == Typ::Lit;
+    match op {
+        BinOp::Div => true,
+        BinOp::Mul => x.divided || y.divided,
+        BinOp::Add | BinOp::Sub => (x.divided && quotient(y)) || (y.divided && quotient(x)),
+        _ => false,
+    }
 }
 
 /// The function, whether its operands change places, and (never here) whether it is negated.
@@ -372,6 +384,6 @@ fn literal_exponent(e: &Expr) -> Option<i64> {
 }
 
 fn too_large(text: &str, span: Span) -> Diagnostic {
-    Diagnostic::error("E0501", span, format!("`{text}` does not fit 64 bits"))
+    Diagnostic::error("E0301", span, format!("`{text}` does not fit 64 bits"))
         .help("write it as a float (1e20), or as a sum of smaller numbers")
 }

@@ -79,20 +79,20 @@ impl<'m> Elab<'m> {
         let d = match module.callable(unit, None, &name.text) {
             Found::One(Callable::Fn(u, f)) if f.unit.is_some() => return Some(Kind::User(u, f)),
             Found::One(Callable::Fn(_, f)) if built_in.is_none() => Diagnostic::error(
-                "E0216",
+                "E0116",
                 name.span,
                 format!("`{}` has no unit, so it cannot fold", name.text),
             )
             .also(f.name.span, "defined here")
             .help("write fn f(a, b) from unit = …, with f(unit, b) = b"),
             Found::Clash(a, b) => {
-                Diagnostic::error("E0209", name.span, format!("both {a} and {b} have `{}`", name.text))
+                Diagnostic::error("E0109", name.span, format!("both {a} and {b} have `{}`", name.text))
                     .help("define your own, or import one of them")
             }
             _ if built_in.is_some() => return built_in,
             _ => {
                 let known = BUILT_IN.iter().map(|(n, _)| *n);
-                let d = Diagnostic::error("E0208", name.span, format!("there is no fold `{}`", name.text));
+                let d = Diagnostic::error("E0108", name.span, format!("there is no fold `{}`", name.text));
                 match super::read::nearest(&name.text, known.clone()) {
                     Some(n) => d.help(format!("did you mean `{n}`?")),
                     None => d.help(format!("the folds are {}", known.collect::<Vec<_>>().join(", "))),
@@ -174,13 +174,13 @@ impl<'m> Elab<'m> {
         if logical != (e.typ == Typ::Bool) && !matches!(kind, Kind::User(..)) {
             let d = match logical {
                 true => Diagnostic::error(
-                    "E0505",
+                    "E0305",
                     at,
                     format!("`{}` folds bools, this is {}", name.text, e.typ.name()),
                 )
                 .help("write a comparison: … != 0"),
                 false => {
-                    Diagnostic::error("E0502", at, format!("`{}` folds numbers, this is bool", name.text))
+                    Diagnostic::error("E0302", at, format!("`{}` folds numbers, this is bool", name.text))
                         .help("write i32(c) to count")
                 }
             };
@@ -192,7 +192,7 @@ impl<'m> Elab<'m> {
         }
         if axes.len() != 1 {
             let d = Diagnostic::error(
-                "E0409",
+                "E0209",
                 name.span,
                 format!("`{}` takes one axis and gives its value", name.text),
             );
@@ -202,7 +202,7 @@ impl<'m> Elab<'m> {
         if self.g.extent(axes[0]) == Some(0) && self.dead == 0 && !self.lenient {
             let axis = self.g.axis(axes[0]).name.clone();
             let d =
-                Diagnostic::error("E0408", name.span, format!("`{}` over {axis}, which is empty", name.text));
+                Diagnostic::error("E0208", name.span, format!("`{}` over {axis}, which is empty", name.text));
             self.report(d.help("an op with argmax needs at least one element there"));
             return None;
         }
@@ -360,7 +360,7 @@ impl<'m> Elab<'m> {
         }
         if f.params.len() != 2 {
             let what = format!("`{}` folds, so it takes two arguments, not {}", f.name.text, f.params.len());
-            self.report(Diagnostic::error("E0211", f.name.span, what).help("write fn f(a, b) from unit = …"));
+            self.report(Diagnostic::error("E0111", f.name.span, what).help("write fn f(a, b) from unit = …"));
             return None;
         }
         let ty = t.ty();
@@ -379,7 +379,7 @@ impl<'m> Elab<'m> {
             let fits = v.typ == t || v.typ.meet(t) == Some(t);
             if !fits {
                 let what = format!("`{}` over {} gives {}", f.name.text, t.name(), v.typ.name());
-                let d = Diagnostic::error("E0510", at, what).also(span, "folded here");
+                let d = Diagnostic::error("E0310", at, what).also(span, "folded here");
                 s.report(d.help("a fn that folds gives the type of its arguments: use a cast"));
                 return None;
             }
@@ -428,7 +428,7 @@ impl<'m> Elab<'m> {
         if let Some(b) = self.bound(&name.text) {
             let at = b.span;
             let d = Diagnostic::error(
-                "E0204",
+                "E0104",
                 name.span,
                 format!("`{}` is bound around this fold already", name.text),
             );
@@ -450,7 +450,7 @@ impl<'m> Elab<'m> {
         });
         let Some(at) = at else { return true };
         let d = Diagnostic::error(
-            "E0203",
+            "E0103",
             name.span,
             format!("`{}` has a meaning already, it cannot be an axis", name.text),
         );
@@ -481,13 +481,13 @@ impl<'m> Elab<'m> {
         span: Span,
     ) -> Val {
         let [binder] = binders else {
-            let d = Diagnostic::error("E0409", name.span, format!("`{}` goes along one axis", name.text));
+            let d = Diagnostic::error("E0209", name.span, format!("`{}` goes along one axis", name.text));
             return self.wrong(d.help("make one axis of them: x[k/N, k%N]"));
         };
         let Some(outer) = self.bound(&binder.name.text).map(|b| b.id) else {
             let what =
                 format!("`{0}` keeps its axis, but {1} is not bound around it", name.text, binder.name.text);
-            let d = Diagnostic::error("E0405", binder.name.span, what);
+            let d = Diagnostic::error("E0205", binder.name.span, what);
             let help =
                 format!("put {} on the left side (y[…, {0}] = …), or in a fold around it", binder.name.text);
             return self.wrong(d.help(help));
@@ -497,7 +497,7 @@ impl<'m> Elab<'m> {
             let of = self.sym_of_axis(outer);
             if !self.same(&of.0, &r.sym.0) || !self.same(&of.1, &r.sym.1) {
                 let what = format!("`{}` has another range here than around", binder.name.text);
-                let d = Diagnostic::error("E0406", binder.name.span, what);
+                let d = Diagnostic::error("E0206", binder.name.span, what);
                 return self
                     .wrong(d.help("a map along an axis covers its whole range: use `where` to take a part"));
             }
@@ -508,7 +508,7 @@ impl<'m> Elab<'m> {
         };
         if e.typ == Typ::Bool {
             let d = Diagnostic::error(
-                "E0502",
+                "E0302",
                 body.span,
                 format!("`{}` works on numbers, this is bool", name.text),
             );
@@ -601,12 +601,12 @@ impl<'m> Elab<'m> {
         if let Some(&a) = axes.iter().find(|&&a| self.g.axis_range(a).is_none()) {
             let axis = self.g.axis(a).name.clone();
             let what = format!("`{}` under {axis}, whose range depends on data or on other axes", name.text);
-            let d = Diagnostic::error("E0407", name.span, what);
+            let d = Diagnostic::error("E0207", name.span, what);
             return self.wrong(d.help("give it a definition of its own, over axes with plain ranges"));
         }
         if self.reads_member(&[Some(e.id), Some(e.wide), cond]) {
             let what = format!("`{}` cannot read what the recurrence around it defines", name.text);
-            let d = Diagnostic::error("E0711", name.span, what);
+            let d = Diagnostic::error("E0411", name.span, what);
             return self
                 .wrong(d.help("write the scan as a recurrence too, or as a fold over earlier points"));
         }

@@ -33,7 +33,7 @@ impl<'m> Elab<'m> {
     fn try_op_call(&mut self, s: &'m Stmt, unit: usize, op: &'m Op, args: &[Arg]) -> Option<()> {
         let key = format!("op {unit} {}", op.name.text);
         if self.calls.contains(&key) || self.frames.len() > 24 {
-            let d = Diagnostic::error("E0213", s.value.span, format!("`{}` calls itself", op.name.text));
+            let d = Diagnostic::error("E0113", s.value.span, format!("`{}` calls itself", op.name.text));
             self.report(
                 d.also(op.name.span, "defined here")
                     .help("ops are not recursive: write a recurrence over an axis"),
@@ -68,10 +68,10 @@ impl<'m> Elab<'m> {
 
     fn check_call(&mut self, s: &Stmt, op: &Op) -> Option<()> {
         let d = if s.assign != Assign::Set {
-            Diagnostic::error("E0708", s.assign_span, "the results of an op call are defined, not added")
+            Diagnostic::error("E0408", s.assign_span, "the results of an op call are defined, not added")
                 .help("define a local by the call, then update with it")
         } else if let Some(c) = &s.cond {
-            Diagnostic::error("E0708", c.span, "an op call takes no `where`")
+            Diagnostic::error("E0408", c.span, "an op call takes no `where`")
                 .help("write it into the op, or use `if` on its result")
         } else if s.targets.len() != op.results.len() {
             let what = format!(
@@ -80,7 +80,7 @@ impl<'m> Elab<'m> {
                 op.results.len(),
                 s.targets.len()
             );
-            Diagnostic::error("E0708", s.span, what).help("write one target for each result")
+            Diagnostic::error("E0408", s.span, what).help("write one target for each result")
         } else {
             return Some(());
         };
@@ -95,7 +95,7 @@ impl<'m> Elab<'m> {
         let mut out: Vec<LeftAxis> = Vec::new();
         for slot in self.slots(first) {
             let Left::Axis(name, written) = slot else {
-                let d = Diagnostic::error("E0708", first.span, "an op call is repeated over plain axes");
+                let d = Diagnostic::error("E0408", first.span, "an op call is repeated over plain axes");
                 self.report(d.help("name an axis for each leading index"));
                 return None;
             };
@@ -118,7 +118,7 @@ impl<'m> Elab<'m> {
                 .all(|(l, a)| matches!(l, Left::Axis(n, _) if n.text == a.name.text));
             if !same || self.slots(t).len() != out.len() {
                 let d = Diagnostic::error(
-                    "E0708",
+                    "E0408",
                     t.span,
                     "all targets of an op call have the same leading axes",
                 );
@@ -153,7 +153,7 @@ impl<'m> Elab<'m> {
                 continue;
             };
             if out.contains_key(&p.name.text) || given.consts.contains_key(&p.name.text) {
-                let d = Diagnostic::error("E0211", a.value.span, format!("`{}` is given twice", p.name.text));
+                let d = Diagnostic::error("E0111", a.value.span, format!("`{}` is given twice", p.name.text));
                 self.report(d.help("give each parameter once"));
                 ok = false;
                 continue;
@@ -164,7 +164,7 @@ impl<'m> Elab<'m> {
             let missing = !out.contains_key(&p.name.text) && !given.consts.contains_key(&p.name.text);
             if ok && missing && p.default.is_none() && !p.is_const {
                 let what = format!("`{}` needs the argument `{}`", op.name.text, p.name.text);
-                let d = Diagnostic::error("E0211", given.call.unwrap_or(p.name.span), what);
+                let d = Diagnostic::error("E0111", given.call.unwrap_or(p.name.span), what);
                 self.report(d.also(p.name.span, "this one").help("give it by position or by name"));
                 ok = false;
             }
@@ -177,13 +177,13 @@ impl<'m> Elab<'m> {
         let Some(name) = &a.name else {
             let what = format!("`{}` takes {} arguments", op.name.text, op.params.len());
             self.report(
-                Diagnostic::error("E0211", a.value.span, what).help("leave this one out, or name it"),
+                Diagnostic::error("E0111", a.value.span, what).help("leave this one out, or name it"),
             );
             return None;
         };
         let Some(size) = op.sizes.iter().find(|s| s.name.text == name.text) else {
             let d = Diagnostic::error(
-                "E0212",
+                "E0112",
                 name.span,
                 format!("`{}` has no parameter `{}`", op.name.text, name.text),
             );
@@ -205,7 +205,7 @@ impl<'m> Elab<'m> {
         let poly = self.poly(&a.value);
         let Some(v) = build::literal_int(&self.g, id) else {
             let d =
-                Diagnostic::error("E0311", a.value.span, format!("the size `{}` must be known", name.text));
+                Diagnostic::error("E0511", a.value.span, format!("the size `{}` must be known", name.text));
             self.report(d.help("use sizes, consts and literals"));
             return None;
         };
@@ -234,7 +234,7 @@ impl<'m> Elab<'m> {
             let id = if v.typ == Typ::Open { v.wide } else { v.id };
             let Some(value) = build::literal(&self.g, id) else {
                 let d = Diagnostic::error(
-                    "E0311",
+                    "E0511",
                     a.value.span,
                     format!("`{}` is a const: its value must be known", p.name.text),
                 );
@@ -259,7 +259,7 @@ impl<'m> Elab<'m> {
         }
         let ExprKind::Read { name, index } = &e.kind else {
             let d = Diagnostic::error(
-                "E0707",
+                "E0407",
                 e.span,
                 format!("`{}` takes a tensor: the name of one", p.name.text),
             );
@@ -271,7 +271,7 @@ impl<'m> Elab<'m> {
         let view = match self.plain_name(name) {
             Some(_) => {
                 let d = Diagnostic::error(
-                    "E0707",
+                    "E0407",
                     e.span,
                     format!("`{}` takes a tensor, `{}` is a number", p.name.text, name.text),
                 );
@@ -290,7 +290,7 @@ impl<'m> Elab<'m> {
                 view.sym.len(),
                 index.len()
             );
-            let d = Diagnostic::error("E0707", e.span, what).also(p.name.span, "declared here");
+            let d = Diagnostic::error("E0407", e.span, what).also(p.name.span, "declared here");
             self.report(d.help("index the leading axes over which the op is repeated: f(x[b])"));
             return None;
         }
@@ -303,7 +303,7 @@ impl<'m> Elab<'m> {
         full.extend(own);
         let spans: Vec<Span> = index.iter().map(|i| i.span).collect();
         if self.access(&view, &full, before, &spans, name) != Access::Proven {
-            let d = Diagnostic::error("E0707", e.span, "a leading index must be provably inside");
+            let d = Diagnostic::error("E0407", e.span, "a leading index must be provably inside");
             self.report(d.help("copy the rows that the call needs first: t[i, j] = x[ids[i], j]"));
             return None;
         }
@@ -311,7 +311,7 @@ impl<'m> Elab<'m> {
         let dims = t.dims[full.len()..].to_vec();
         if t.lo[full.len()..].iter().any(|&l| l != 0) {
             let d =
-                Diagnostic::error("E0707", e.span, format!("the axes of `{}` do not start at 0", name.text));
+                Diagnostic::error("E0407", e.span, format!("the axes of `{}` do not start at 0", name.text));
             self.report(d.help("copy the part that the call needs to a local over 0..N first"));
             return None;
         }
@@ -346,14 +346,14 @@ impl<'m> Elab<'m> {
         });
         let d = if matches!(view.kind, Kind::Input | Kind::Table) {
             Diagnostic::error(
-                "E0709",
+                "E0409",
                 e.span,
                 format!("`{}` changes its argument, and `{}` is an input", p.name.text, name.text),
             )
             .help("declare it `inout` here too, or pass a copy")
         } else if !plain || !whole {
             Diagnostic::error(
-                "E0707",
+                "E0407",
                 e.span,
                 format!("each repetition must update its own part of `{}`", name.text),
             )
@@ -400,7 +400,7 @@ impl<'m> Elab<'m> {
                 Some(Meaning::Tensor(v)) => out.push(v.clone()),
                 _ => {
                     let d = Diagnostic::error(
-                        "E0706",
+                        "E0406",
                         r.name.span,
                         format!("the result `{}` is never defined", r.name.text),
                     );
@@ -451,7 +451,7 @@ impl<'m> Elab<'m> {
             && d != tensor.dtype
         {
             let what = format!("`{}` is {}, but the op gives {}", t.name.text, d.name(), tensor.dtype.name());
-            let e = Diagnostic::error("E0712", t.name.span, what).also(v.span, "this result");
+            let e = Diagnostic::error("E0412", t.name.span, what).also(v.span, "this result");
             self.report(
                 e.help("dtypes must agree: take the result in a local, and convert it in a statement"),
             );
@@ -467,7 +467,7 @@ impl<'m> Elab<'m> {
         });
         if !fits {
             let what = format!("`{}` is declared with other dims than the op gives: {own:?}", t.name.text);
-            let e = Diagnostic::error("E0702", t.name.span, what).also(v.span, "this result");
+            let e = Diagnostic::error("E0402", t.name.span, what).also(v.span, "this result");
             self.report(e.help("make the dims agree"));
             return None;
         }
@@ -491,7 +491,7 @@ impl<'m> Elab<'m> {
             }
             _ => {
                 let d =
-                    Diagnostic::error("E0701", t.name.span, format!("`{}` has a value already", t.name.text));
+                    Diagnostic::error("E0401", t.name.span, format!("`{}` has a value already", t.name.text));
                 self.report(d.help("take the result in a local of another name"));
                 return None;
             }
@@ -504,7 +504,7 @@ impl<'m> Elab<'m> {
         let base = self.g.tensor(old.id).clone();
         if base.dims != dims || base.dtype != self.g.tensor(v.id).dtype {
             let d = Diagnostic::error(
-                "E0712",
+                "E0412",
                 t.name.span,
                 format!("`{}` has another dtype or other dims than the op gives", t.name.text),
             );

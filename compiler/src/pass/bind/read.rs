@@ -23,13 +23,13 @@ impl Elab<'_> {
         if let Some(v) = self.plain_name(name) {
             let d = match index {
                 Some(i) if !i.is_empty() => Diagnostic::error(
-                    "E0206",
+                    "E0106",
                     span,
                     format!("`{}` is a number, it takes no index", name.text),
                 )
                 .help(format!("write {}", name.text)),
                 _ if els.is_some() => Diagnostic::error(
-                    "E0206",
+                    "E0106",
                     span,
                     format!("`{}` is a number, it is always there", name.text),
                 )
@@ -69,7 +69,7 @@ impl Elab<'_> {
         match &inner.kind {
             ExprKind::Read { name, index } => self.read(name, index.as_deref(), Some(default), span),
             _ => {
-                let d = Diagnostic::error("E0206", span, "`else` follows a single read of a tensor");
+                let d = Diagnostic::error("E0106", span, "`else` follows a single read of a tensor");
                 self.wrong(d.help("write (x[i-1] else 0)"))
             }
         }
@@ -93,12 +93,12 @@ impl Elab<'_> {
         if self.recurrence.as_ref().is_some_and(|r| r.names.contains(&name.text)) {
             let what =
                 format!("`{}` is read before or in its definition, so its dtype must be written", name.text);
-            return Diagnostic::error("E0705", name.span, what)
+            return Diagnostic::error("E0405", name.span, what)
                 .help(format!("write {}: f32[…] = …", name.text));
         }
         if let Some(&at) = frame.taken.get(&name.text) {
             let d = Diagnostic::error(
-                "E0215",
+                "E0115",
                 name.span,
                 format!("`{}` is used above its definition", name.text),
             );
@@ -106,7 +106,7 @@ impl Elab<'_> {
         }
         let known = frame.names.keys().chain(frame.axes.iter().map(|b| &b.name));
         let near = nearest(&name.text, known.map(String::as_str));
-        let d = Diagnostic::error("E0202", name.span, format!("nothing here is called `{}`", name.text));
+        let d = Diagnostic::error("E0102", name.span, format!("nothing here is called `{}`", name.text));
         match near {
             Some(n) => d.help(format!("did you mean `{n}`?")),
             None => {
@@ -129,7 +129,7 @@ impl Elab<'_> {
             t if t.is_int() => Some(build::cast(&mut self.g, v.id, Ty::I64, e.span)),
             t => {
                 let d = Diagnostic::error(
-                    "E0508",
+                    "E0308",
                     e.span,
                     format!("an index is an integer, this is {}", t.name()),
                 );
@@ -364,7 +364,7 @@ impl Elab<'_> {
         );
         let ways = "give the axis a range (i in 1..N), guard the read (if i > 0 then …), give it a default \
                     ((x[i-1] else 0)), or clamp the index (max(i-1, 0))";
-        Diagnostic::error("E0403", span, what).label(format!("{value}{place}")).help(ways)
+        Diagnostic::error("E0203", span, what).label(format!("{value}{place}")).help(ways)
     }
 
     /// Keeps what the classification of a recurrence needs: how the indices stand to the reader's axes.
@@ -417,7 +417,7 @@ impl Elab<'_> {
             Found::One(c) => c,
             Found::Clash(a, b) => {
                 let d =
-                    Diagnostic::error("E0209", name.span, format!("both {a} and {b} have `{}`", name.text));
+                    Diagnostic::error("E0109", name.span, format!("both {a} and {b} have `{}`", name.text));
                 self.report(d.help("give your own const this name"));
                 return None;
             }
@@ -462,7 +462,7 @@ impl Elab<'_> {
                 match build::literal(&s.g, id) {
                     Some(v) => all.push(v),
                     None => {
-                        let d = Diagnostic::error("E0311", *span, "a const is made of literals and consts");
+                        let d = Diagnostic::error("E0511", *span, "a const is made of literals and consts");
                         s.report(d.help("leave out what is only known at run time"));
                         return None;
                     }
@@ -510,9 +510,9 @@ fn count_of_indices(name: &Name, written: usize, rank: usize, span: Span) -> Dia
     let form: Vec<&str> = letters.iter().cycle().take(rank).copied().collect();
     let axes = if rank == 1 { "axis" } else { "axes" };
     let (code, what) = match written {
-        0 => ("E0205", format!("`{}` has {rank} {axes}", name.text)),
-        1 => ("E0206", format!("`{}` has {rank} {axes}, but 1 index", name.text)),
-        n => ("E0206", format!("`{}` has {rank} {axes}, but {n} indices", name.text)),
+        0 => ("E0105", format!("`{}` has {rank} {axes}", name.text)),
+        1 => ("E0106", format!("`{}` has {rank} {axes}, but 1 index", name.text)),
+        n => ("E0106", format!("`{}` has {rank} {axes}, but {n} indices", name.text)),
     };
     let form = if rank == 0 { name.text.clone() } else { format!("{}[{}]", name.text, form.join(", ")) };
     Diagnostic::error(code, span, what).help(format!("write {form}"))

@@ -60,13 +60,13 @@ impl<'m> Elab<'m> {
     fn member(&mut self, s: &'m Stmt) -> Option<Member<'m>> {
         let [t] = &s.targets[..] else {
             let d =
-                Diagnostic::error("E0710", s.span, "the results of an op call are used in its own arguments");
+                Diagnostic::error("E0410", s.span, "the results of an op call are used in its own arguments");
             self.report(d.help("ops are not recursive: write the recurrence in one op"));
             return None;
         };
         if self.calls_op(&s.value) {
             let d = Diagnostic::error(
-                "E0710",
+                "E0410",
                 s.span,
                 format!("`{}` is an argument of the call that defines it", t.name.text),
             );
@@ -80,7 +80,7 @@ impl<'m> Elab<'m> {
                 t.name.text
             );
             self.report(
-                Diagnostic::error("E0703", t.span, what).help("put the condition into an `if` on the right"),
+                Diagnostic::error("E0403", t.span, what).help("put the condition into an `if` on the right"),
             );
             return None;
         }
@@ -226,7 +226,7 @@ impl<'m> Elab<'m> {
                 name.text
             ),
         };
-        let mut d = Diagnostic::error("E0704", bad.span, what).also(name.span, "defined here");
+        let mut d = Diagnostic::error("E0404", bad.span, what).also(name.span, "defined here");
         if let Some(axis) = both
             && let Some(other) = left.iter().find(|r| order_on(r, axis) == Order::Greater)
         {
@@ -242,7 +242,7 @@ impl<'m> Elab<'m> {
         for m in members {
             if let Some(d) = m.dtype.filter(|d| d.is_float() && d.bits() < 32) {
                 let what = format!("`{}` is rounded to {} at each step", m.target.name.text, d.name());
-                let w = Diagnostic::warning("W0701", m.target.name.span, what);
+                let w = Diagnostic::warning("W0001", m.target.name.span, what);
                 self.report(w.help("carry the state in f32, and round it where it is stored"));
             }
         }

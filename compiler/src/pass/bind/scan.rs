@@ -113,7 +113,7 @@ impl Elab<'_> {
         }
         let Some((_, first, _)) = dims.first() else {
             let d = Diagnostic::error(
-                "E0402",
+                "E0202",
                 axis.span,
                 format!("nothing says what `{}` ranges over", axis.text),
             );
@@ -135,7 +135,7 @@ impl Elab<'_> {
                 shown(sym),
                 name.text
             );
-            let d = Diagnostic::error("E0401", axis.span, what);
+            let d = Diagnostic::error("E0201", axis.span, what);
             let d = d.also(first.span, shown(&dims[0].2.sym)).also(name.span, shown(sym));
             let help = format!("write `{} in lo..hi`, or say that they are equal: where … == …", axis.text);
             self.report(d.help(help));

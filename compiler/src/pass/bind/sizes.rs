@@ -64,7 +64,7 @@ impl<'m> Elab<'m> {
                 continue;
             }
             if let Some(&at) = self.frame().taken.get(&name.text) {
-                let d = Diagnostic::error("E0210", name.span, format!("`{}` is declared twice", name.text));
+                let d = Diagnostic::error("E0110", name.span, format!("`{}` is declared twice", name.text));
                 self.report(
                     d.also(at, "first here").help("one value name has one meaning: rename one of them"),
                 );
@@ -92,7 +92,7 @@ impl<'m> Elab<'m> {
                         let what =
                             format!("`{}` is {} here, but {} elsewhere", s.name.text, d.name(), f.name());
                         let at = given.call.unwrap_or(at);
-                        let e = Diagnostic::error("E0307", given.call.unwrap_or(p.dtype.span), what);
+                        let e = Diagnostic::error("E0507", given.call.unwrap_or(p.dtype.span), what);
                         self.report(
                             e.also(at, "bound here").help("tensors of one dtype parameter have one dtype"),
                         );
@@ -110,13 +110,13 @@ impl<'m> Elab<'m> {
                 Some(d) => {
                     let names: Vec<&str> = allowed.iter().map(|a| a.name()).collect();
                     let what = format!("`{}` cannot be {}", s.name.text, d.name());
-                    let e = Diagnostic::error("E0307", given.call.unwrap_or(s.name.span), what);
+                    let e = Diagnostic::error("E0507", given.call.unwrap_or(s.name.span), what);
                     self.report(e.help(format!("it may be {}", names.join(", "))));
                     ok = false;
                 }
                 None => {
                     let what = format!("the dtype `{}` is not known", s.name.text);
-                    let e = Diagnostic::error("E0313", given.call.unwrap_or(s.name.span), what);
+                    let e = Diagnostic::error("E0513", given.call.unwrap_or(s.name.span), what);
                     self.report(e.help(format!("give it: --const {}={}", s.name.text, allowed[0].name())));
                     ok = false;
                 }
@@ -131,7 +131,7 @@ impl<'m> Elab<'m> {
                 && got != d
             {
                 let what = format!("`{}` is {}, but {} is given", p.name.text, d.name(), got.name());
-                let e = Diagnostic::error("E0307", given.call.unwrap_or(p.dtype.span), what);
+                let e = Diagnostic::error("E0507", given.call.unwrap_or(p.dtype.span), what);
                 let e = if given.call.is_some() { e.also(p.dtype.span, "declared here") } else { e };
                 self.report(e.help("dtypes must agree: convert it first, or declare this dtype"));
                 ok = false;
@@ -187,7 +187,7 @@ impl<'m> Elab<'m> {
             && !(lo..hi).contains(&v)
         {
             let what = format!("`{}` is {v}, outside of its range {lo}..{hi}", p.name.text);
-            self.report(Diagnostic::error("E0310", p.name.span, what).help("give a value within the range"));
+            self.report(Diagnostic::error("E0510", p.name.span, what).help("give a value within the range"));
         }
     }
 
@@ -198,7 +198,7 @@ impl<'m> Elab<'m> {
         match pair {
             (Some(lo), Some(hi)) => Some((lo, hi)),
             _ => {
-                let d = Diagnostic::error("E0404", range.span, "this range is made of sizes and consts only");
+                let d = Diagnostic::error("E0204", range.span, "this range is made of sizes and consts only");
                 self.report(d.help("data and run-time scalars cannot stand here"));
                 None
             }
@@ -219,7 +219,7 @@ impl<'m> Elab<'m> {
         let id = self.int_expr(e)?;
         let v = build::literal_int(&self.g, id);
         if v.is_none() {
-            let d = Diagnostic::error("E0311", e.span, "this must be known before the kernel is compiled");
+            let d = Diagnostic::error("E0511", e.span, "this must be known before the kernel is compiled");
             self.report(d.help("use sizes, const parameters and literals"));
         }
         v
@@ -276,7 +276,7 @@ impl<'m> Elab<'m> {
             let v = self.typed_constant(v, dtype, &p.name.text, e.span)?;
             let Some(value) = build::literal(&self.g, v.id) else {
                 let d =
-                    Diagnostic::error("E0311", e.span, "the default of a const is made of sizes and consts");
+                    Diagnostic::error("E0511", e.span, "the default of a const is made of sizes and consts");
                 self.report(d.help("leave the default out, and give the value"));
                 return None;
             };
@@ -311,7 +311,7 @@ impl<'m> Elab<'m> {
         if rest % a != 0 {
             let what = format!("no {name} makes this dim {n}: {rest} is not a multiple of {a}");
             self.report(
-                Diagnostic::error("E0303", dim.span, what).help(format!("the dim must be {c} + {a}·{name}")),
+                Diagnostic::error("E0503", dim.span, what).help(format!("the dim must be {c} + {a}·{name}")),
             );
             return None;
         }
@@ -331,8 +331,8 @@ impl<'m> Elab<'m> {
     fn complete(&mut self, op: &'m Op, given: &Given) -> Option<()> {
         let mut ok = true;
         let plain = op.sizes.iter().filter(|s| matches!(s.kind, SizeKind::Plain | SizeKind::Derived(_)));
-        let sizes = plain.map(|s| (&s.name, "size", "E0301", "--dim"));
-        let consts = op.params.iter().filter(|p| p.is_const).map(|p| (&p.name, "const", "E0306", "--const"));
+        let sizes = plain.map(|s| (&s.name, "size", "E0501", "--dim"));
+        let consts = op.params.iter().filter(|p| p.is_const).map(|p| (&p.name, "const", "E0506", "--const"));
         for (name, what, code, flag) in sizes.chain(consts) {
             if self.frame().names.contains_key(&name.text) {
                 continue;
@@ -363,13 +363,13 @@ impl<'m> Elab<'m> {
                     && m != n
                 {
                     let what = format!("`{}` is {m} by its definition, but {n} is given", s.name.text);
-                    let d = Diagnostic::error("E0302", given.call.unwrap_or(s.name.span), what);
+                    let d = Diagnostic::error("E0502", given.call.unwrap_or(s.name.span), what);
                     self.report(d.help("leave it out: it follows from the others"));
                     ok = false;
                 }
                 if n < 0 && matches!(s.kind, SizeKind::Plain) {
                     let d =
-                        Diagnostic::error("E0304", s.name.span, format!("the size `{}` is {n}", s.name.text));
+                        Diagnostic::error("E0504", s.name.span, format!("the size `{}` is {n}", s.name.text));
                     self.report(d.help("no size may be negative"));
                     ok = false;
                 }
@@ -380,7 +380,7 @@ impl<'m> Elab<'m> {
                 None => ok = false,
                 Some(m) if m != n => {
                     let what = format!("a dim of `{}` is {n}, but it must be {m} here", p.name.text);
-                    let d = Diagnostic::error("E0302", given.call.unwrap_or(dim.span), what);
+                    let d = Diagnostic::error("E0502", given.call.unwrap_or(dim.span), what);
                     let d = if given.call.is_some() { d.also(dim.span, "this dim") } else { d };
                     self.report(d.help(
                         "the sizes are bound by the dims that are a size alone; the others must agree",
@@ -397,9 +397,12 @@ impl<'m> Elab<'m> {
     pub fn dims(&mut self, name: &Name, dims: &[Expr]) -> Option<(Vec<i64>, Vec<(Poly, Poly)>)> {
         let (mut out, mut sym) = (Vec::new(), Vec::new());
         for d in dims {
-            let n = self.integer(d)?;
+            let mut n = self.integer(d)?;
+            if self.lenient {
+                n = n.max(0);
+            }
             if n < 0 {
-                let e = Diagnostic::error("E0304", d.span, format!("a dim of `{}` is {n}", name.text));
+                let e = Diagnostic::error("E0504", d.span, format!("a dim of `{}` is {n}", name.text));
                 self.report(e.help("no dim may be negative: check the sizes and consts it is made of"));
                 return None;
             }
@@ -409,7 +412,7 @@ impl<'m> Elab<'m> {
         let elements = out.iter().try_fold(1i64, |a, &b| a.checked_mul(b.max(1)));
         if elements.is_none_or(|e| e > 1 << 56) {
             let e = Diagnostic::error(
-                "E0314",
+                "E0514",
                 name.span,
                 format!("`{}` would have more than 2⁵⁶ elements", name.text),
             );
@@ -425,6 +428,7 @@ impl<'m> Elab<'m> {
             let v = self.condition(w);
             match self.known_bool(v) {
                 Some(true) => self.note_equal(w),
+                Some(false) if self.lenient => self.note_equal(w),
                 Some(false) => {
                     let sizes: Vec<String> = names_in(w)
                         .into_iter()
@@ -438,14 +442,14 @@ impl<'m> Elab<'m> {
                     let what =
                         format!("this condition of `{}` is false for {}", op.name.text, sizes.join(", "));
                     self.report(
-                        Diagnostic::error("E0305", w.span, what).help("choose sizes and consts that meet it"),
+                        Diagnostic::error("E0505", w.span, what).help("choose sizes and consts that meet it"),
                     );
                     ok = false;
                 }
                 None if v.typ == Typ::Error => ok = false,
                 None => {
                     let d =
-                        Diagnostic::error("E0311", w.span, "a `where` of an op speaks of sizes and consts");
+                        Diagnostic::error("E0511", w.span, "a `where` of an op speaks of sizes and consts");
                     self.report(d.help("use `if` in the body for conditions on data"));
                     ok = false;
                 }

@@ -107,7 +107,7 @@ impl<'m> Elab<'m> {
         } else if let [t] = &s.targets[..] {
             self.assignment(s, t);
         } else {
-            let d = Diagnostic::error("E0708", s.span, "several targets take the results of an op call");
+            let d = Diagnostic::error("E0408", s.span, "several targets take the results of an op call");
             self.report(d.help("write one statement for each"));
         }
         self.end(scope);
@@ -148,7 +148,7 @@ impl<'m> Elab<'m> {
         let known = match self.frame().names.get(&t.name.text) {
             Some(Meaning::Value(..)) => {
                 let d = Diagnostic::error(
-                    "E0709",
+                    "E0409",
                     t.name.span,
                     format!("`{}` is a number, nothing can be stored in it", t.name.text),
                 );
@@ -160,7 +160,7 @@ impl<'m> Elab<'m> {
         match known {
             Some(v) if v.kind == Kind::Input => {
                 let d = Diagnostic::error(
-                    "E0709",
+                    "E0409",
                     t.name.span,
                     format!("`{}` is an input, it keeps its value", t.name.text),
                 );
@@ -209,7 +209,7 @@ impl<'m> Elab<'m> {
             && dims.len() != slots.len()
         {
             let d = Diagnostic::error(
-                "E0206",
+                "E0106",
                 t.span,
                 format!("`{}` has {} axes, not {}", t.name.text, dims.len(), slots.len()),
             );
@@ -226,7 +226,7 @@ impl<'m> Elab<'m> {
             }
             if let Some(first) = out.iter().find(|a| a.name.text == name.text) {
                 let d = Diagnostic::error(
-                    "E0204",
+                    "E0104",
                     name.span,
                     format!("`{}` stands twice on the left", name.text),
                 );
@@ -265,7 +265,7 @@ impl<'m> Elab<'m> {
             Some(o) => format!("the range of {} depends on {}", name.text, o.text),
             None => format!("the range of {} depends on data", name.text),
         };
-        let d = Diagnostic::error("E0404", r.span, what);
+        let d = Diagnostic::error("E0204", r.span, what);
         self.report(
             d.help("on the left, ranges use sizes and constants: use a box and `if`, or offsets in folds"),
         );
@@ -300,7 +300,7 @@ impl<'m> Elab<'m> {
         match declared {
             Some(r) if r != d => {
                 let e = Diagnostic::error(
-                    "E0712",
+                    "E0412",
                     written.span,
                     format!("`{}` is declared {}", t.name.text, r.name()),
                 );
@@ -346,7 +346,7 @@ impl<'m> Elab<'m> {
                 "`{}` must be defined for {} in 0..{n}, this is {lo}..{hi}",
                 t.name.text, a.name.text
             );
-            let e = Diagnostic::error("E0702", a.name.span, what);
+            let e = Diagnostic::error("E0402", a.name.span, what);
             self.report(e.help("define it whole first (= 0, or one `if`), then update a part of it"));
         }
     }

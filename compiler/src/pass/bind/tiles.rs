@@ -1,9 +1,341 @@
-//! `tile` blocks of an op, resolved.
+//! `tile` and `profile` blocks: known keys, axes and values.
+//!
+//! A setting is a row of [`KEYS`]; adding one is adding its row (and teaching the lowering).
 
 use super::elab::Elab;
-use girih_dsl::ast::Op;
+use super::scan;
+use crate::ir::graph::{self, TileBlock, Word};
+use crate::pass::module::Module;
+use crate::vocab::dtype::DType;
+use crate::vocab::target::{TARGETS, Target};
+use girih_dsl::ast::*;
+use girih_dsl::diagnostic::Diagnostic;
+use std::collections::BTreeSet;
+
+/// What a setting's values are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Values {
+    /// Integers in this range.
+    Int(i64, i64),
+    /// `swizzle(n)`, or a word.
+    Order,
+    Word(&'static [&'static str]),
+    /// Names of definitions.
+    Definitions,
+}
+
+/// Whether a setting speaks of axes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Axes {
+    No,
+    /// Of the definition's left-hand side.
+    Left,
+    /// Of its folds and recurrences (or the left side).
+    Any,
+}
+
+const KEYS: [(&str, Axes, Values); 15] = [
+    ("block", Axes::Left, Values::Int(1, 1 << 20)),
+    ("step", Axes::Any, Values::Int(1, 1 << 20)),
+    ("split", Axes::Any, Values::Int(1, 1 << 16)),
+    ("stages", Axes::No, Values::Int(1, 16)),
+    ("warps", Axes::No, Values::Int(1, 32)),
+    ("warpgroups", Axes::No, Values::Int(1, 8)),
+    ("threads", Axes::No, Values::Int(1, 1024)),
+    ("cluster", Axes::Left, Values::Int(1, 16)),
+    ("order", Axes::No, Values::Order),
+    ("persistent", Axes::No, Values::Word(&["on", "off"])),
+    ("vector", Axes::No, Values::Int(1, 32)),
+    ("unroll", Axes::Any, Values::Int(1, 1024)),
+    ("store", Axes::No, Values::Definitions),
+    ("inline", Axes::No, Values::Definitions),
+    ("atomic", Axes::No, Values::Word(&["any"])),
+];
+
+/// `accumulate = fast` stands apart so that the table above stays one line a row.
+const ACCUMULATE: (&str, Axes, Values) = ("accumulate", Axes::No, Values::Word(&["fast"]));
+
+/// A range in a setting may have this many values.
+const MAX_CHOICES: i64 = 65536;
 
 impl Elab<'_> {
     /// Notes the tile blocks that speak of an op.
-    pub fn tiles(&mut self, _op: &Op) {}
+    pub fn tiles(&mut self, op: &Op) {
+        let module = self.module;
+        let mut out = Vec::new();
+        for unit in &module.units {
+            for item in &unit.file.items {
+                if let Item::Tile(t) = item
+                    && t.op.text == op.name.text
+                {
+                    let mut diags = Vec::new();
+                    out.push(block(op, t, &mut diags));
+                    diags.into_iter().for_each(|d| self.report(d));
+                }
+            }
+        }
+        self.g.tiles = out;
+    }
+}
+
+/// Checks all `tile` and `profile` blocks of the root file.
+pub fn check_blocks(module: &Module) -> Vec<Diagnostic> {
+    let mut diags = Vec::new();
+    for item in &module.root().file.items {
+        match item {
+            Item::Tile(t) => {
+                if let Some(op) = op_of(module, &t.op, &mut diags) {
+                    block(op, t, &mut diags);
+                }
+            }
+            Item::Profile(p) => {
+                if let Some(op) = op_of(module, &p.op, &mut diags) {
+                    profile(op, p, &mut diags);
+                }
+            }
+            _ => {}
+        }
+    }
+    diags
+}
+
+fn op_of<'m>(module: &'m Module, name: &Name, diags: &mut Vec<Diagnostic>) -> Option<&'m Op> {
+    let found = module.op(&name.text);
+    if found.is_none() {
+        let known: Vec<&str> = module.ops().map(|o| o.name.text.as_str()).collect();
+        let d = Diagnostic::error("E0601", name.span, format!("there is no op `{}`", name.text));
+        let near = super::read::nearest(&name.text, known.iter().copied());
+        diags.push(match near {
+            Some(n) => d.help(format!("did you mean `{n}`?")),
+            None => d.help(format!("the ops are {}", known.join(", "))),
+        });
+    }
+    found.map(|f| f.1)
+}
+
+/// A block's settings; what is wrong is reported and left out.
+fn block(op: &Op, t: &Tile, diags: &mut Vec<Diagnostic>) -> TileBlock {
+    for target in &t.targets {
+        if Target::parse(&target.text).is_none() {
+            let known: Vec<&str> = TARGETS.iter().map(|t| t.name).collect();
+            let d = Diagnostic::error("E0602", target.span, format!("`{}` is no target", target.text));
+            diags.push(d.help(format!("the targets are {}", known.join(", "))));
+        }
+    }
+    let stmts: Vec<&Stmt> = match &t.def {
+        Some(d) => op.body.iter().filter(|s| s.targets.iter().any(|t| t.name.text == d.text)).collect(),
+        None => op.body.iter().collect(),
+    };
+    if let Some(d) = t.def.as_ref().filter(|_| stmts.is_empty()) {
+        let known: BTreeSet<&str> =
+            op.body.iter().flat_map(|s| &s.targets).map(|t| t.name.text.as_str()).collect();
+        let e = Diagnostic::error("E0603", d.span, format!("`{}` defines no `{}`", op.name.text, d.text));
+        diags.push(e.help(format!("it defines {}", known.into_iter().collect::<Vec<_>>().join(", "))));
+    }
+    let axes = AxisNames::of(op, t.def.as_ref(), &stmts);
+    let mut settings = Vec::new();
+    for s in &t.settings {
+        setting(op, s, &axes, t.def.is_none() || !stmts.is_empty(), &mut settings, diags);
+    }
+    TileBlock {
+        def: t.def.as_ref().map(|d| d.text.clone()),
+        targets: t.targets.iter().map(|t| t.text.clone()).collect(),
+        settings,
+    }
+}
+
+/// The axes that a block may name.
+struct AxisNames {
+    left: BTreeSet<String>,
+    any: BTreeSet<String>,
+}
+
+impl AxisNames {
+    fn of(op: &Op, def: Option<&Name>, stmts: &[&Stmt]) -> AxisNames {
+        // Without a definition, `block` speaks of the last result; an op without results, of what it updates.
+        let last = op.results.last().map(|r| r.name.text.as_str());
+        let mut left = BTreeSet::new();
+        let mut any = BTreeSet::new();
+        for s in stmts {
+            for t in &s.targets {
+                let mut names = BTreeSet::new();
+                for slot in t.slots.iter().flatten() {
+                    match slot {
+                        Slot::Axis(n, _) => {
+                            names.insert(n.text.clone());
+                        }
+                        Slot::Expr(e) => scan::each_name(e, &mut |n| {
+                            names.insert(n.text.clone());
+                        }),
+                    }
+                }
+                any.extend(names.iter().cloned());
+                if def.is_some() || last.is_none_or(|l| l == t.name.text) {
+                    left.extend(names);
+                }
+            }
+            folds(&s.value, &mut any);
+        }
+        AxisNames { left, any }
+    }
+}
+
+fn folds(e: &Expr, out: &mut BTreeSet<String>) {
+    if let ExprKind::Fold { binders, .. } = &e.kind {
+        out.extend(binders.iter().map(|b| b.name.text.clone()));
+    }
+    scan::children(e).into_iter().for_each(|c| folds(c, out));
+}
+
+fn setting(
+    op: &Op,
+    s: &Setting,
+    axes: &AxisNames,
+    known_def: bool,
+    out: &mut Vec<graph::Setting>,
+    diags: &mut Vec<Diagnostic>,
+) {
+    let rows = KEYS.iter().chain([&ACCUMULATE]);
+    let Some(&(key, wants, values)) = rows.clone().find(|k| k.0 == s.key.text) else {
+        let known: Vec<&str> = rows.map(|k| k.0).collect();
+        let d = Diagnostic::error("E0604", s.key.span, format!("there is no setting `{}`", s.key.text));
+        diags.push(match super::read::nearest(&s.key.text, known.iter().copied()) {
+            Some(n) => d.help(format!("did you mean `{n}`?")),
+            None => d.help(format!("the settings are {}", known.join(", "))),
+        });
+        return;
+    };
+    let mut put = |axis: Option<&Name>, choice: &Choice| {
+        let mut choices = Vec::new();
+        words(choice, key, values, op, &mut choices, diags);
+        let axis = axis.map(|a| a.text.clone());
+        out.push(graph::Setting { key: key.into(), axis, choices, span: s.span });
+    };
+    match (&s.value, wants) {
+        (SettingValue::One(c), Axes::No) => put(None, c),
+        (SettingValue::One(_), _) => {
+            let axis = axes.left.iter().next().map_or("m", String::as_str);
+            let d = Diagnostic::error("E0605", s.span, format!("`{key}` is said of axes"));
+            diags.push(d.help(format!("write {key} {axis} = …")));
+        }
+        (SettingValue::Axes(_), Axes::No) => {
+            let d = Diagnostic::error("E0605", s.span, format!("`{key}` is not said of an axis"));
+            diags.push(d.help(format!("write {key} = …")));
+        }
+        (SettingValue::Axes(all), _) => {
+            let known = if wants == Axes::Left { &axes.left } else { &axes.any };
+            for (axis, c) in all {
+                put(Some(axis), c);
+            }
+            for (axis, _) in all.iter().filter(|(a, _)| known_def && !known.contains(&a.text)) {
+                let d = Diagnostic::error(
+                    "E0606",
+                    axis.span,
+                    format!("`{key}` knows no axis `{}` here", axis.text),
+                );
+                let names: Vec<&str> = known.iter().map(String::as_str).collect();
+                diags.push(d.help(match names.is_empty() {
+                    true => "the definition has no axes".to_string(),
+                    false => format!("the axes are {}", names.join(", ")),
+                }));
+            }
+        }
+    }
+}
+
+/// Every value that a choice allows.
+fn words(c: &Choice, key: &str, values: Values, op: &Op, out: &mut Vec<Word>, diags: &mut Vec<Diagnostic>) {
+    let bad = |span: Span, what: String, help: String| Diagnostic::error("E0607", span, what).help(help);
+    match (c, values) {
+        (Choice::Set(all, _), _) => all.iter().for_each(|c| words(c, key, values, op, out, diags)),
+        (Choice::Int(v, span), Values::Int(lo, hi)) => match (lo..=hi).contains(v) {
+            true => out.push(Word::Int(*v)),
+            false => diags.push(bad(*span, format!("`{key}` cannot be {v}"), format!("it is {lo} to {hi}"))),
+        },
+        (Choice::Range(a, b, span), Values::Int(lo, hi)) => {
+            if a > b || *a < lo || *b > hi || b - a >= MAX_CHOICES {
+                diags.push(bad(*span, format!("`{key}` cannot be {a}..={b}"), format!("it is {lo} to {hi}")));
+                return;
+            }
+            out.extend((*a..=*b).map(Word::Int));
+        }
+        (Choice::Word(n), Values::Word(known)) => match known.contains(&n.text.as_str()) {
+            true => out.push(Word::Name(n.text.clone())),
+            false => {
+                let help = format!("it is {}", known.join(" or "));
+                diags.push(bad(n.span, format!("`{key}` cannot be `{}`", n.text), help));
+            }
+        },
+        (Choice::Word(n), Values::Definitions) => {
+            let known = op.body.iter().flat_map(|s| &s.targets).any(|t| t.name.text == n.text);
+            match known {
+                true => out.push(Word::Name(n.text.clone())),
+                false => {
+                    let what = format!("`{}` defines no `{}`", op.name.text, n.text);
+                    diags.push(Diagnostic::error("E0603", n.span, what).help("name a local or a result"));
+                }
+            }
+        }
+        (Choice::Word(n), Values::Order) if n.text == "rows" => out.push(Word::Name(n.text.clone())),
+        (Choice::Apply(f, inner), Values::Order) if f.text == "swizzle" => {
+            let mut ns = Vec::new();
+            words(inner, key, Values::Int(1, 1024), op, &mut ns, diags);
+            out.extend(ns.into_iter().map(|n| Word::Apply("swizzle".into(), Box::new(n))));
+        }
+        (c, _) => {
+            let help = match values {
+                Values::Int(lo, hi) => format!("it is a number, {lo} to {hi}"),
+                Values::Order => "it is rows, or swizzle(8)".to_string(),
+                Values::Word(known) => format!("it is {}", known.join(" or ")),
+                Values::Definitions => "it names definitions: {h, g}".to_string(),
+            };
+            diags.push(bad(choice_span(c), format!("this is no value for `{key}`"), help));
+        }
+    }
+}
+
+fn choice_span(c: &Choice) -> Span {
+    match c {
+        Choice::Set(_, s) | Choice::Range(_, _, s) | Choice::Int(_, s) => *s,
+        Choice::Word(n) => n.span,
+        Choice::Apply(n, _) => n.span,
+    }
+}
+
+fn profile(op: &Op, p: &Profile, diags: &mut Vec<Diagnostic>) {
+    for b in &p.buckets {
+        let size = op.sizes.iter().find(|s| s.name.text == b.name.text);
+        let is_type = size.is_some_and(|s| matches!(s.kind, SizeKind::DType(_) | SizeKind::DTypeSet(..)));
+        let is_const = op.params.iter().any(|q| q.dims.is_none() && q.name.text == b.name.text);
+        if size.is_none() && !is_const {
+            let known = op.sizes.iter().map(|s| s.name.text.as_str()).collect::<Vec<_>>().join(", ");
+            let d = Diagnostic::error(
+                "E0608",
+                b.name.span,
+                format!("`{}` has no size `{}`", op.name.text, b.name.text),
+            );
+            diags.push(d.help(format!("its sizes are {known}")));
+            continue;
+        }
+        for c in [Some(&b.values), b.at.as_ref()].into_iter().flatten() {
+            bucket_values(c, is_type, is_const, diags);
+        }
+    }
+}
+
+fn bucket_values(c: &Choice, is_type: bool, is_const: bool, diags: &mut Vec<Diagnostic>) {
+    let help = if is_type { "name a dtype" } else { "write a number, a range a..=b, or a set of them" };
+    let ok = match c {
+        Choice::Set(all, _) => return all.iter().for_each(|c| bucket_values(c, is_type, is_const, diags)),
+        Choice::Int(v, _) => !is_type && (is_const || *v >= 0),
+        Choice::Range(a, b, _) => !is_type && a <= b && (is_const || *a >= 0),
+        Choice::Word(n) if is_type => DType::parse(&n.text).is_some(),
+        Choice::Word(n) => is_const && matches!(n.text.as_str(), "true" | "false"),
+        Choice::Apply(..) => false,
+    };
+    if !ok {
+        diags.push(
+            Diagnostic::error("E0607", choice_span(c), "this is no value for a size or dtype").help(help),
+        );
+    }
 }

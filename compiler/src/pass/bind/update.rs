@@ -21,14 +21,14 @@ impl<'m> Elab<'m> {
         let fresh = old.is_none();
         let Some(view) = old.or_else(|| self.unit_view(s, t)) else { return self.give_up(s, t) };
         if let Some(d) = &t.dtype {
-            let e = Diagnostic::error("E0712", d.span, format!("`{}` has its dtype already", t.name.text));
+            let e = Diagnostic::error("E0412", d.span, format!("`{}` has its dtype already", t.name.text));
             self.report(e.also(view.span, "here").help("leave the dtype out"));
             return;
         }
         let slots = self.slots(t);
         if slots.len() != view.sym.len() {
             let what = format!("`{}` has {} axes, not {}", t.name.text, view.sym.len(), slots.len());
-            self.report(Diagnostic::error("E0206", t.span, what).help("write one index for each axis"));
+            self.report(Diagnostic::error("E0106", t.span, what).help("write one index for each axis"));
             return;
         }
         if !self.may_update(&view, t) {
@@ -39,7 +39,7 @@ impl<'m> Elab<'m> {
             let what = format!("`{}` is defined twice", t.name.text);
             let help = "a name is defined once: give the second one another name, or update it (+=, a part, `where`)";
             self.report(
-                Diagnostic::error("E0701", t.name.span, what).also(view.span, "first here").help(help),
+                Diagnostic::error("E0401", t.name.span, what).also(view.span, "first here").help(help),
             );
             return;
         }
@@ -65,7 +65,7 @@ impl<'m> Elab<'m> {
     fn unit_view(&mut self, s: &Stmt, t: &Target) -> Option<View> {
         let Some(d) = self.frame().results.get(&t.name.text).cloned() else {
             let d = Diagnostic::error(
-                "E0703",
+                "E0403",
                 t.name.span,
                 format!("`{}` is updated, but not defined above", t.name.text),
             );
@@ -75,7 +75,7 @@ impl<'m> Elab<'m> {
         if s.assign == Assign::Set {
             let what = format!("the first statement for `{}` must define all of it", t.name.text);
             self.report(
-                Diagnostic::error("E0702", t.span, what)
+                Diagnostic::error("E0402", t.span, what)
                     .help("define it by plain axes (= 0, or one `if`), then update it"),
             );
             return None;
@@ -91,7 +91,7 @@ impl<'m> Elab<'m> {
     fn may_update(&mut self, view: &View, t: &Target) -> bool {
         let lead = self.lead_exprs();
         if view.kind == Kind::Table {
-            let d = Diagnostic::error("E0709", t.name.span, format!("`{}` is a constant", t.name.text));
+            let d = Diagnostic::error("E0409", t.name.span, format!("`{}` is a constant", t.name.text));
             self.report(d.help("define a local"));
             return false;
         }
@@ -101,7 +101,7 @@ impl<'m> Elab<'m> {
                 t.name.text
             );
             self.report(
-                Diagnostic::error("E0707", t.span, what)
+                Diagnostic::error("E0407", t.span, what)
                     .help("index the argument by the axes over which the op is repeated"),
             );
             return false;
@@ -229,7 +229,7 @@ impl<'m> Elab<'m> {
                 t.name.text, dim.0, dim.1, name.text
             );
             self.report(
-                Diagnostic::error("E0403", name.span, what).help("give it a range inside of the axis"),
+                Diagnostic::error("E0203", name.span, what).help("give it a range inside of the axis"),
             );
         }
         if lo <= dim.0 && hi >= dim.1 {
@@ -351,7 +351,7 @@ impl<'m> Elab<'m> {
             }
         }
         if let Some(n) = again {
-            let d = Diagnostic::error("E0204", n.span, format!("`{}` stands twice on the left", n.text));
+            let d = Diagnostic::error("E0104", n.span, format!("`{}` stands twice on the left", n.text));
             self.report(d.help("write its range where it stands first"));
             return None;
         }

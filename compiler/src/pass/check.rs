@@ -1,0 +1,238 @@
+//! What can be said of a module before sizes are known.
+//!
+//! Every op of the root file is bound to a few small sizes that meet its conditions, with each kind of dtype it allows.
+//! Names, types, ranges and statements come out the same for all sizes; an error that only some sizes have (an index
+//! that leaves a tensor for N < 3) is left to the run that has them. Where no sample fits, bounds are not looked at.
+
+use super::ast_to_graph::{Bindings, bind_here, with_stack};
+use super::bind::elab::{Elab, Frame};
+use super::bind::tiles;
+use super::bind::typ::{Typ, Val};
+use super::module::Module;
+use crate::ir::graph::Expr as Node;
+use crate::vocab::dtype::{DType, Ty};
+use girih_dsl::ast::*;
+use girih_dsl::diagnostic::{Diagnostic, Severity};
+use girih_dsl::source::Sources;
+use std::collections::{BTreeMap, HashSet};
+
+/// Samples that an op is bound to, for each choice of dtypes.
+const SAMPLES: usize = 2;
+/// Assignments that are tried to find them.
+const TRIES: usize = 48;
+
+/// Everything that is wrong with the root file of a module, in the order of the text.
+pub fn check(module: &Module, _sources: &Sources) -> Vec<Diagnostic> {
+    with_stack(|| {
+        let mut all = tiles::check_blocks(module);
+        for item in &module.root().file.items {
+            match item {
+                Item::Op(op) => all.extend(check_op(module, op)),
+                Item::Fn(f) => all.extend(check_fn(module, f)),
+                Item::Const(c) => all.extend(check_const(module, c)),
+                _ => {}
+            }
+        }
+        let mut seen = HashSet::new();
+        all.retain(|d| seen.insert((d.code, d.span, d.message.clone())));
+        all.sort_by_key(|d| (d.span.file, d.span.start));
+        all
+    })
+}
+
+/// Says nothing of the op's text, only of the sizes at hand.
+fn is_about_sizes(d: &Diagnostic) -> bool {
+    d.code.starts_with("E05")
+}
+
+/// Could be otherwise with other sizes.
+fn depends_on_sizes(d: &Diagnostic) -> bool {
+    is_about_sizes(d) || matches!(d.code, "E0203" | "E0208" | "E0402")
+}
+
+fn check_op(module: &Module, op: &Op) -> Vec<Diagnostic> {
+    let mut all: Vec<Diagnostic> = Vec::new();
+    for types in dtype_choices(op) {
+        all.extend(check_typed(module, op, &types));
+        // A second dtype rarely says more about an op that is wrong already.
+        if all.iter().any(|d| d.severity == Severity::Error) {
+            break;
+        }
+    }
+    all
+}
+
+/// What samples of one choice of dtypes find: an error counts if all of them have it.
+fn check_typed(module: &Module, op: &Op, types: &BTreeMap<String, String>) -> Vec<Diagnostic> {
+    let mut found: Option<Vec<Diagnostic>> = None;
+    let mut samples = 0;
+    let mut first_refusal = None;
+    for n in 0..TRIES {
+        let b = sample(op, types, n);
+        let r = bind_here(module, &op.name.text, &b, |e| e.trial = 1 << 10);
+        let diags = match r {
+            Ok(b) => b.warnings,
+            Err(d) if d.iter().all(|d| is_about_sizes(d) || d.severity == Severity::Warning) => {
+                first_refusal.get_or_insert(d);
+                continue;
+            }
+            Err(d) => d,
+        };
+        found = Some(match found {
+            None => diags,
+            Some(before) => before
+                .into_iter()
+                .filter(|d| {
+                    !depends_on_sizes(d) || diags.iter().any(|e| (e.code, e.span) == (d.code, d.span))
+                })
+                .chain(diags.iter().filter(|d| !depends_on_sizes(d)).cloned())
+                .collect(),
+        });
+        samples += 1;
+        if samples == SAMPLES {
+            break;
+        }
+    }
+    if let Some(found) = found {
+        return found.into_iter().filter(|d| !is_about_sizes(d)).collect();
+    }
+    // No sample fits: what does not depend on sizes can still be said.
+    let r = bind_here(module, &op.name.text, &sample(op, types, 0), |e| e.lenient = true);
+    let diags = match r {
+        Ok(b) => b.warnings,
+        Err(d) => d,
+    };
+    diags.into_iter().filter(|d| !depends_on_sizes(d)).collect()
+}
+
+/// The dtypes that are tried for the op's dtype parameters, one after the other.
+fn dtype_choices(op: &Op) -> Vec<BTreeMap<String, String>> {
+    let lists: Vec<(&str, Vec<&str>)> = op
+        .sizes
+        .iter()
+        .filter_map(|s| {
+            let list = match &s.kind {
+                SizeKind::Plain | SizeKind::Derived(_) => return None,
+                SizeKind::DTypeSet(names, _) => names.iter().map(|n| n.text.as_str()).collect(),
+                SizeKind::DType(n) => match n.text.as_str() {
+                    "float" => vec!["f32", "f64", "bf16"],
+                    "int" => vec!["i32", "i64", "i8"],
+                    "any" => vec!["f32", "i32"],
+                    one => vec![one],
+                },
+            };
+            Some((s.name.text.as_str(), list))
+        })
+        .collect();
+    let count = lists.iter().map(|l| l.1.len()).max().unwrap_or(1);
+    (0..count)
+        .map(|i| {
+            let pick = |l: &Vec<&str>| l.get(i % l.len().max(1)).map_or(String::new(), |s| s.to_string());
+            lists.iter().map(|(n, l)| (n.to_string(), pick(l))).collect()
+        })
+        .collect()
+}
+
+/// The n-th assignment of small numbers to sizes and consts.
+fn sample(op: &Op, types: &BTreeMap<String, String>, n: usize) -> Bindings {
+    // Different sizes first, so that one is not taken for another; then small numbers that divide each other.
+    const FIRST: [i64; 8] = [5, 7, 3, 4, 6, 2, 11, 8];
+    const SECOND: [i64; 8] = [6, 4, 8, 5, 3, 7, 2, 9];
+    const SMALL: [i64; 8] = [1, 2, 3, 4, 6, 8, 12, 5];
+    let mut state = (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5DEE_CE66;
+    let mut next = |i: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        match n {
+            0 => FIRST[i % 8],
+            1 => SECOND[i % 8],
+            2 => 4,
+            3 => 2,
+            4 => 1,
+            _ => SMALL[(state >> 33) as usize % 8],
+        }
+    };
+    let mut b = Bindings { consts: types.clone(), ..Bindings::default() };
+    let mut count = 0;
+    for s in op.sizes.iter().filter(|s| matches!(s.kind, SizeKind::Plain)) {
+        b.dims.insert(s.name.text.clone(), next(count));
+        count += 1;
+    }
+    for p in op.params.iter().filter(|p| p.is_const && p.default.is_none()) {
+        let dtype = DType::parse(&p.dtype.text).unwrap_or(DType::F32);
+        let v = next(count);
+        count += 1;
+        let text = match dtype.compute() {
+            Ty::Bool => (v % 2 == 1).to_string(),
+            Ty::I32 | Ty::I64 => if n < 5 { (v + n as i64) % 4 } else { v % 5 }.to_string(),
+            Ty::F32 | Ty::F64 => "0.5".to_string(),
+        };
+        b.consts.insert(p.name.text.clone(), text);
+    }
+    b
+}
+
+/// A fn by itself: right if some types of its arguments are.
+fn check_fn(module: &Module, f: &Function) -> Vec<Diagnostic> {
+    const TYPES: [Typ; 3] = [Typ::F32, Typ::I64, Typ::Bool];
+    let params = f.params.len().min(4) as u32;
+    let mut first: Option<Vec<Diagnostic>> = None;
+    for choice in 0..3usize.pow(params) {
+        let mut e = Elab::new(module);
+        e.frames.push(Frame::default());
+        let types: Vec<Typ> =
+            (0..f.params.len()).map(|i| TYPES[choice / 3usize.pow(i.min(3) as u32) % 3]).collect();
+        let args = types.iter().enumerate().map(|(i, &t)| {
+            let id = e.g.add(Node::Param(i as u8), t.ty(), f.params[i].span);
+            Val::new(t, id)
+        });
+        let args: Vec<Val> = args.collect();
+        let Some((_, f)) = own_fn(module, f) else { return Vec::new() };
+        e.inline_fn(0, f, args, f.name.span);
+        if let Some(unit) = &f.unit {
+            e.closed(0, &f.name, |s| s.expr(unit));
+        }
+        if !e.failed() {
+            return Vec::new();
+        }
+        first.get_or_insert(std::mem::take(&mut e.diags));
+    }
+    first.unwrap_or_default()
+}
+
+/// The fn as the module holds it.
+fn own_fn<'m>(module: &'m Module, f: &Function) -> Option<(usize, &'m Function)> {
+    use super::module::{Callable, Found};
+    match module.callable(0, None, &f.name.text) {
+        Found::One(Callable::Fn(unit, f)) => Some((unit, f)),
+        _ => None,
+    }
+}
+
+fn check_const(module: &Module, c: &Constant) -> Vec<Diagnostic> {
+    let mut e = Elab::new(module);
+    e.frames.push(Frame::default());
+    match &c.value {
+        ConstValue::Expr(_) => {
+            e.constant_value(&c.name);
+        }
+        ConstValue::Array { .. } => {
+            e.view(&c.name);
+        }
+    }
+    e.diags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_differ() {
+        let (file, _) =
+            girih_dsl::parse("op f[M, N](x: f32[M, N]) -> (y: f32[M]) { y[m] = sum[n](x[m, n]) }", 0);
+        let Some(Item::Op(op)) = file.items.first() else { panic!("an op") };
+        let all: HashSet<Vec<i64>> =
+            (0..TRIES).map(|n| sample(op, &BTreeMap::new(), n).dims.values().copied().collect()).collect();
+        assert!(all.len() > 10);
+    }
+}

@@ -42,7 +42,11 @@ fn a_kernel() {
         },
         cond(
             lt(v(at), i(500)),
-            vec![Stmt::Store(y, v(at), call(Func::Max, vec![call(Func::Mul, vec![v(acc), Expr::Param(scale)]), f(0.0)]))],
+            vec![Stmt::Store(
+                y,
+                v(at),
+                call(Func::Max, vec![call(Func::Mul, vec![v(acc), Expr::Param(scale)]), f(0.0)]),
+            )],
         ),
     ];
     let text = print_kernel(&k, target("sm_90a"), &sources);
@@ -61,7 +65,8 @@ fn a_kernel() {
                 y[i] = bf16_from_f32(max_f32(acc * scale, 0.0f));
             }
         }
-    "#]].assert_eq(body);
+    "#]]
+    .assert_eq(body);
 }
 
 fn text_of(ty: Ty, e: Expr) -> String {
@@ -98,7 +103,8 @@ fn parentheses_stand_only_where_needed() {
     check(Ty::I32, add(a.clone(), Expr::Lit(Value::I32(i32::MIN))), expect!["a + (-2147483647 - 1)"]);
     check(Ty::I32, Expr::Not(Box::new(lt(a.clone(), b.clone()))), expect!["!(a < b)"]);
     let select = |p: Expr, x: Expr, y: Expr| Expr::Select(Box::new(p), Box::new(x), Box::new(y));
-    let nested = select(lt(a.clone(), b.clone()), a.clone(), select(lt(b.clone(), c.clone()), b.clone(), c.clone()));
+    let nested =
+        select(lt(a.clone(), b.clone()), a.clone(), select(lt(b.clone(), c.clone()), b.clone(), c.clone()));
     check(Ty::I32, nested, expect!["a < b ? a : b < c ? b : c"]);
     check(Ty::I32, call(Func::Add, vec![a.clone(), b.clone()]), expect!["add_i32(a, b)"]);
     let shift = Expr::Int(IntOp::Shl, Box::new(add(a.clone(), b.clone())), Box::new(i(2)));
@@ -112,7 +118,10 @@ fn helpers_are_defined_only_where_used() {
     k.body = vec![Stmt::Let(x, call(Func::Min, vec![f(1.0), f(2.0)]))];
     let text = print_kernel(&k, target("sm_75"), &Sources::default());
     assert!(text.contains("float min_f32(float a, float b)") && !text.contains("max_f32"), "{text}");
-    assert!(!text.contains("min.NaN") && print_kernel(&k, target("sm_80"), &Sources::default()).contains("min.NaN"));
+    assert!(
+        !text.contains("min.NaN")
+            && print_kernel(&k, target("sm_80"), &Sources::default()).contains("min.NaN")
+    );
 }
 
 #[test]

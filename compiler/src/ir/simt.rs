@@ -3,7 +3,8 @@
 //! The printer (`lower/simt_to_cuda.rs`) prints each statement as one line or block and decides nothing; the
 //! simulator (`sim/`) executes the same value, warp by warp. So what is tested on the CPU is what runs on the GPU.
 //!
-//! Invariants (checked by `verify`): every variable is declared by one `Let` (or `For`) that dominates its uses;
+//! Invariants (checked by `simt_verify.rs`): every variable is declared once in a scope (by `Let`, `For`, or as the
+//! result of a shuffle, ballot, atomic or intrinsic) and before its uses;
 //! types agree exactly (no implicit conversions); collective statements (barriers, shuffles, mma, ldmatrix) stand
 //! where control flow is uniform for their participants (the simulator checks that as it runs); constant indices
 //! are in bounds.

@@ -7,6 +7,7 @@
 use super::simt::*;
 use crate::vocab::dtype::{self, DType, Value};
 use crate::vocab::func::Func;
+use std::collections::HashSet;
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -157,6 +158,291 @@ fn language_type(ty: Ty) -> Option<dtype::Ty> {
 }
 
 /// The first thing wrong with a kernel, if any.
-pub fn verify(_kernel: &Kernel) -> Result<()> {
-    Ok(())
+pub fn verify(k: &Kernel) -> Result<()> {
+    let threads: u64 = k.block.iter().map(|&n| n as u64).product();
+    if threads == 0 || threads > 1024 {
+        return Err(format!("a block of {threads} threads"));
+    }
+    for s in &k.shared {
+        if !s.align.is_power_of_two() || s.align * 8 < s.dtype.bits() {
+            return Err(format!("shared {} is aligned to {} bytes", s.name, s.align));
+        }
+    }
+    let mut v = Verifier { k, scope: HashSet::new() };
+    v.block(&k.body)
+}
+
+struct Verifier<'a> {
+    k: &'a Kernel,
+    /// Variables that are declared here.
+    scope: HashSet<VarId>,
+}
+
+impl Verifier<'_> {
+    fn block(&mut self, stmts: &[Stmt]) -> Result<()> {
+        let before = self.scope.clone();
+        for s in stmts {
+            self.stmt(s).map_err(|m| format!("{m}, in {}", brief(s)))?;
+        }
+        self.scope = before;
+        Ok(())
+    }
+
+    /// An expression's type, with all its variables declared.
+    fn expr(&self, e: &Expr) -> Result<Ty> {
+        let mut missing = None;
+        visit(e, &mut |e| match e {
+            Expr::Var(v) if !self.scope.contains(v) => missing = Some(*v),
+            _ => {}
+        });
+        match missing {
+            Some(v) => {
+                let name = &lookup(&self.k.vars, v.0, "variable")?.name;
+                Err(format!("variable {name} ({}) is used where it is not declared", v.0))
+            }
+            None => type_of(self.k, e),
+        }
+    }
+
+    fn is(&self, e: &Expr, ty: Ty, what: &str) -> Result<()> {
+        match self.expr(e)? {
+            found if found == ty => Ok(()),
+            found => Err(format!("{what} is {found:?}, not {ty:?}")),
+        }
+    }
+
+    fn declare(&mut self, v: VarId) -> Result<Ty> {
+        let var = lookup(&self.k.vars, v.0, "variable")?;
+        match self.scope.insert(v) {
+            true => Ok(var.ty),
+            false => Err(format!("variable {} is declared twice", var.name)),
+        }
+    }
+
+    /// A variable that a statement sets, and declares if nothing has.
+    fn result(&mut self, v: VarId, ty: Ty) -> Result<()> {
+        let var = lookup(&self.k.vars, v.0, "variable")?;
+        self.scope.insert(v);
+        match var.ty == ty {
+            true => Ok(()),
+            false => Err(format!("variable {} is {:?}, its value {ty:?}", var.name, var.ty)),
+        }
+    }
+
+    fn index(&self, e: &Expr) -> Result<()> {
+        match self.expr(e)? {
+            Ty::I32 | Ty::I64 => Ok(()),
+            ty => Err(format!("an index of type {ty:?}")),
+        }
+    }
+
+    /// The dtype of memory that is written.
+    fn written(&self, mem: Mem) -> Result<DType> {
+        if let Mem::Global(p) = mem
+            && let ParamKind::Pointer { written: false, .. } = lookup(&self.k.params, p.0, "parameter")?.kind
+        {
+            return Err(format!("{} is written but not marked so", self.k.params[p.0 as usize].name));
+        }
+        mem_dtype(self.k, mem)
+    }
+
+    fn stmt(&mut self, s: &Stmt) -> Result<()> {
+        match s {
+            Stmt::Let(v, e) => {
+                let ty = self.expr(e)?;
+                match self.declare(*v)? {
+                    declared if declared == ty => Ok(()),
+                    declared => Err(format!("a value of {ty:?} for a variable of {declared:?}")),
+                }
+            }
+            Stmt::Set(v, e) => {
+                self.expr(&Expr::Var(*v))?;
+                self.is(e, self.k.vars[v.0 as usize].ty, "the value")
+            }
+            Stmt::SetElem(a, i, e) => {
+                self.is(i, Ty::I32, "the index of an array")?;
+                let array = lookup(&self.k.arrays, a.0, "array")?;
+                self.is(e, array.ty, "the value")
+            }
+            Stmt::Store(mem, i, e) => {
+                let dtype = self.written(*mem)?;
+                self.index(i)?;
+                self.is(e, Ty::of(dtype.compute()), "the stored value")
+            }
+            Stmt::LoadVec { array, mem, index, count, at } => {
+                mem_dtype(self.k, *mem)?;
+                self.vector(*array, *mem, index, *count, *at)
+            }
+            Stmt::StoreVec { array, mem, index, count, at } => {
+                self.written(*mem)?;
+                self.vector(*array, *mem, index, *count, *at)
+            }
+            Stmt::For { var, lo, hi, step, body, .. } => {
+                let ty = lookup(&self.k.vars, var.0, "variable")?.ty;
+                if !matches!(ty, Ty::I32 | Ty::I64) {
+                    return Err(format!("a loop over {ty:?}"));
+                }
+                for e in [lo, hi, step] {
+                    self.is(e, ty, "a bound of the loop")?;
+                }
+                if matches!(step, Expr::Lit(Value::I32(..=0) | Value::I64(..=0))) {
+                    return Err("a loop's step is positive".into());
+                }
+                let before = self.scope.clone();
+                self.declare(*var)?;
+                self.block(body)?;
+                self.scope = before;
+                Ok(())
+            }
+            Stmt::While { cond, body } => {
+                self.is(cond, Ty::Bool, "a condition")?;
+                self.block(body)
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.is(cond, Ty::Bool, "a condition")?;
+                self.block(then)?;
+                self.block(otherwise)
+            }
+            Stmt::Shuffle { var, value, lane, .. } => {
+                self.is(lane, Ty::I32, "the lane of a shuffle")?;
+                let ty = self.expr(value)?;
+                self.result(*var, ty)
+            }
+            Stmt::Ballot { var, pred } => {
+                self.is(pred, Ty::Bool, "a predicate")?;
+                self.result(*var, Ty::U32)
+            }
+            Stmt::Atomic { op, mem, index, value, old } => self.atomic(*op, *mem, index, value, *old),
+            Stmt::Intrinsic { op, outs, args } => self.intrinsic(*op, outs, args),
+            Stmt::Fault { fault, value, .. } => {
+                self.written(Mem::Global(*fault))?;
+                self.is(value, Ty::I64, "the value of a fault")
+            }
+            Stmt::Barrier | Stmt::WarpBarrier | Stmt::Fence | Stmt::Line(_) | Stmt::Comment(_) => Ok(()),
+        }
+    }
+
+    fn vector(&self, array: ArrayId, mem: Mem, i: &Expr, count: u32, at: u32) -> Result<()> {
+        self.index(i)?;
+        let (array, dtype) = (lookup(&self.k.arrays, array.0, "array")?, mem_dtype(self.k, mem)?);
+        let bits = count * dtype.bits();
+        if !matches!(bits, 32 | 64 | 128) {
+            return Err(format!("a vector of {bits} bits"));
+        }
+        let elems = if array.ty == Ty::U32 { bits / 32 } else { count };
+        if array.ty != Ty::U32 && array.ty != Ty::of(dtype.compute()) {
+            return Err(format!("elements of {} for an array of {:?}", dtype.name(), array.ty));
+        }
+        match at + elems <= array.len {
+            true => Ok(()),
+            false => {
+                Err(format!("elements {at}..{} of array {}, which has {}", at + elems, array.name, array.len))
+            }
+        }
+    }
+
+    fn atomic(&mut self, op: AtomicOp, mem: Mem, i: &Expr, value: &Expr, old: Option<VarId>) -> Result<()> {
+        let dtype = self.written(mem)?;
+        let ty = Ty::of(dtype.compute());
+        let float = matches!(ty, Ty::F32 | Ty::F64);
+        if ty == Ty::Bool || dtype.bits() < 32 || (float && op == AtomicOp::Or) {
+            return Err(format!("an atomic {op:?} on {}", dtype.name()));
+        }
+        self.index(i)?;
+        self.is(value, ty, "the value of an atomic")?;
+        old.map_or(Ok(()), |v| self.result(v, ty))
+    }
+
+    fn intrinsic(&mut self, op: Intrinsic, outs: &[Place], args: &[Expr]) -> Result<()> {
+        let (want_args, want_outs) = signature(op)?;
+        if args.len() != want_args.len() || outs.len() != want_outs.len() {
+            return Err(format!("{} operands and {} results", args.len(), outs.len()));
+        }
+        for (arg, ty) in args.iter().zip(want_args) {
+            match (self.expr(arg)?, ty) {
+                (found, Some(ty)) if found != ty => {
+                    return Err(format!("an operand is {found:?}, not {ty:?}"));
+                }
+                (Ty::I32 | Ty::I64, None) | (_, Some(_)) => {}
+                (found, None) => return Err(format!("an index of type {found:?}")),
+            }
+        }
+        for (out, ty) in outs.iter().zip(want_outs) {
+            match out {
+                Place::Var(v) => self.result(*v, ty)?,
+                Place::Elem(a, i) => {
+                    let array = lookup(&self.k.arrays, a.0, "array")?;
+                    if array.ty != ty || *i >= array.len {
+                        return Err(format!("result {i} of array {}", array.name));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Types of an intrinsic's operands (`None`: an index, I32 or I64) and results.
+pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
+    match op {
+        Intrinsic::CpAsync { bytes, .. } if !matches!(bytes, 4 | 8 | 16) => {
+            Err(format!("a copy of {bytes} bytes"))
+        }
+        Intrinsic::CpAsync { .. } => Ok((vec![Some(Ty::U32), None, Some(Ty::I32)], vec![])),
+        Intrinsic::CpAsyncCommit | Intrinsic::CpAsyncWait(_) => Ok((vec![], vec![])),
+        Intrinsic::LdMatrix { count, .. } if !matches!(count, 1 | 2 | 4) => Err(format!("{count} matrices")),
+        Intrinsic::LdMatrix { count, .. } => Ok((vec![Some(Ty::U32)], vec![Ty::U32; count as usize])),
+        _ => {
+            let shape = crate::sim::intrinsics::shape(op).ok_or("an mma that does not exist")?;
+            let [a, b, c] = shape.regs;
+            let sum = Ty::of(shape.sum.compute());
+            let part = if shape.sum == DType::F64 { Ty::F64 } else { Ty::U32 };
+            let mut args = vec![Some(part); a + b];
+            args.extend(vec![Some(sum); c]);
+            Ok((args, vec![sum; c]))
+        }
+    }
+}
+
+/// A statement without what it contains.
+fn brief(s: &Stmt) -> String {
+    match s {
+        Stmt::For { .. } => "a for loop".into(),
+        Stmt::While { .. } => "a while loop".into(),
+        Stmt::If { .. } => "an if".into(),
+        s => {
+            let text = format!("{s:?}");
+            if text.len() > 200 { format!("{}…", text.chars().take(200).collect::<String>()) } else { text }
+        }
+    }
+}
+
+/// Calls `f` with an expression and all its parts.
+pub fn visit<'e>(e: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
+    f(e);
+    match e {
+        Expr::Lit(_) | Expr::U32(_) | Expr::Var(_) | Expr::Param(_) | Expr::Special(_) => {}
+        Expr::Elem(_, a)
+        | Expr::Load(_, a)
+        | Expr::Not(a)
+        | Expr::Cast(_, a)
+        | Expr::Round(_, a)
+        | Expr::Bitcast(_, a)
+        | Expr::Unpack2(_, _, a)
+        | Expr::SharedAddr(_, a) => visit(a, f),
+        Expr::Int(_, a, b)
+        | Expr::Compare(_, a, b)
+        | Expr::And(a, b)
+        | Expr::Or(a, b)
+        | Expr::Pack2(_, a, b) => {
+            visit(a, f);
+            visit(b, f);
+        }
+        Expr::Select(c, a, b) => {
+            visit(c, f);
+            visit(a, f);
+            visit(b, f);
+        }
+        Expr::Call(_, args) => args.iter().for_each(|a| visit(a, f)),
+    }
 }

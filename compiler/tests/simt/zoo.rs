@@ -12,7 +12,17 @@ pub const TYPES: [Ty; 7] = [Ty::Bool, Ty::I32, Ty::U32, Ty::I64, Ty::U64, Ty::F3
 
 /// All kernels that a target can run.
 pub fn zoo(target: &Target) -> Vec<Kernel> {
-    let mut all = vec![functions(), casts(), dtypes(), control(), sync(), atomics(), specials(), keywords(), large_shared()];
+    let mut all = vec![
+        functions(),
+        casts(),
+        dtypes(),
+        control(),
+        sync(),
+        atomics(),
+        specials(),
+        keywords(),
+        large_shared(),
+    ];
     all.extend(vectors());
     all.extend(intrinsics(target));
     for (n, k) in all.iter_mut().enumerate() {
@@ -205,7 +215,10 @@ fn control() -> Kernel {
             then: vec![Stmt::Set(sum, mul(add(v(sum), i(1)), i(2)))],
             otherwise: vec![Stmt::Set(sum, i(-1))],
         },
-        cond(lt(v(sum), i(-1000)), vec![Stmt::Fault { fault, site: 0, value: Expr::Cast(Ty::I64, Box::new(v(sum))) }]),
+        cond(
+            lt(v(sum), i(-1000)),
+            vec![Stmt::Fault { fault, site: 0, value: Expr::Cast(Ty::I64, Box::new(v(sum))) }],
+        ),
         Stmt::Store(out, tid(), v(sum)),
     ];
     k
@@ -234,7 +247,9 @@ fn atomics() -> Kernel {
     let mut k = named("atomics");
     let (out, mut at) = (output(&mut k, 0), 0);
     use AtomicOp::*;
-    for (dtype, ty) in [(DType::I32, Ty::I32), (DType::I64, Ty::I64), (DType::F32, Ty::F32), (DType::F64, Ty::F64)] {
+    for (dtype, ty) in
+        [(DType::I32, Ty::I32), (DType::I64, Ty::I64), (DType::F32, Ty::F32), (DType::F64, Ty::F64)]
+    {
         let s = Mem::Shared(k.shared(format!("s_{}", dtype.name()), dtype, 1, 8));
         let zero = Expr::Cast(ty, Box::new(i(0)));
         k.body.extend([cond(eq(tid(), i(0)), vec![Stmt::Store(s, i(0), zero)]), Stmt::Barrier]);
@@ -265,7 +280,27 @@ fn specials() -> Kernel {
 /// Names that C++ and CUDA have for themselves.
 fn keywords() -> Kernel {
     let mut k = named("keywords");
-    let words = ["double", "new", "int", "for", "half", "threadIdx", "kernel", "max", "__x", "u32", "expf", "words", "x", "x_2", "x", "größe", "a.b", "min_f32", "NULL"];
+    let words = [
+        "double",
+        "new",
+        "int",
+        "for",
+        "half",
+        "threadIdx",
+        "kernel",
+        "max",
+        "__x",
+        "u32",
+        "expf",
+        "words",
+        "x",
+        "x_2",
+        "x",
+        "größe",
+        "a.b",
+        "min_f32",
+        "NULL",
+    ];
     let x = Mem::Global(pointer(&mut k, "template", DType::F32, 32, false));
     let y = Mem::Global(pointer(&mut k, "class", DType::F32, 32, true));
     let mut last = load(x, tid());
@@ -284,7 +319,10 @@ fn large_shared() -> Kernel {
     let a = Mem::Shared(k.shared("a", DType::I8, 33, 16));
     let b = Mem::Shared(k.shared("b", DType::F32, 13000, 128));
     k.body = vec![Stmt::Store(a, tid(), tid()), Stmt::Store(b, tid(), f(1.0)), Stmt::Barrier];
-    let sum = call(Func::Add, vec![load(b, sub(i(31), tid())), Expr::Cast(Ty::F32, Box::new(load(a, sub(i(31), tid()))))]);
+    let sum = call(
+        Func::Add,
+        vec![load(b, sub(i(31), tid())), Expr::Cast(Ty::F32, Box::new(load(a, sub(i(31), tid()))))],
+    );
     k.body.push(Stmt::Store(y, tid(), sum));
     k
 }
@@ -312,7 +350,8 @@ fn vector(dtype: DType, count: u32, raw: bool) -> Kernel {
     let x = Mem::Global(pointer(&mut k, "x", dtype, len as i64, false));
     let y = Mem::Global(pointer(&mut k, "y", dtype, len as i64, true));
     let s = Mem::Shared(k.shared("s", dtype, len, 16));
-    let (ty, elems) = if raw { (Ty::U32, count * dtype.bits() / 32) } else { (Ty::of(dtype.compute()), count) };
+    let (ty, elems) =
+        if raw { (Ty::U32, count * dtype.bits() / 32) } else { (Ty::of(dtype.compute()), count) };
     let (a, b) = (k.array("a", ty, elems), k.array("b", ty, elems + 1));
     let index = mul(tid(), i(count as i32));
     let other = mul(sub(i(31), tid()), i(count as i32));
@@ -442,7 +481,10 @@ fn multiply(op: Intrinsic) -> Kernel {
     fetch(&mut k, a, na, a_in, part == Ty::U32);
     fetch(&mut k, b, nb, b_in, part == Ty::U32);
     fetch(&mut k, c, nc, c_in, false);
-    let args = [(a, na), (b, nb), (c, nc)].iter().flat_map(|&(x, n)| (0..n as i32).map(move |r| elem(x, i(r)))).collect();
+    let args = [(a, na), (b, nb), (c, nc)]
+        .iter()
+        .flat_map(|&(x, n)| (0..n as i32).map(move |r| elem(x, i(r))))
+        .collect();
     let outs = (0..nc).map(|r| Place::Elem(d, r)).collect();
     k.body.push(Stmt::Intrinsic { op, outs, args });
     for r in 0..nc as i32 {

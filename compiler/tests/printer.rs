@@ -143,3 +143,63 @@ fn printing_is_stable_and_the_same_for_each_call() {
         assert_eq!(print(&program, t, &Sources::default()), print(&program, t, &Sources::default()));
     }
 }
+
+// simt text.
+
+#[test]
+fn simt_text_is_read_back() {
+    use girih_compiler::ir::simt_text;
+    for t in &TARGETS {
+        for k in zoo::zoo(t) {
+            let text = simt_text::print(&k);
+            let back = simt_text::parse(&text).unwrap_or_else(|e| panic!("{}: {e}\n{text}", k.name));
+            assert_eq!(back.len(), 1);
+            assert_eq!(format!("{:?}", back[0]), format!("{k:?}"));
+            assert_eq!(simt_text::print(&back[0]), text);
+        }
+    }
+}
+
+#[test]
+fn simt_text_is_readable() {
+    let mut k = Kernel { name: "k".into(), ..kernel(2, 64) };
+    let x = Mem::Global(pointer(&mut k, "x", DType::F16, 128, false));
+    let s = Mem::Shared(k.shared("tile", DType::F32, 64, 16));
+    let sum = k.var("sum", Ty::F32);
+    k.body = vec![
+        line(3),
+        Stmt::Let(sum, call(Func::Exp, vec![load(x, add(tid(), i(1)))])),
+        cond(lt(tid(), i(9)), vec![Stmt::Store(s, tid(), v(sum))]),
+    ];
+    expect![[r#"
+        kernel "k" grid 2 1 1 block 64 1 1 cluster 1 1 1 min_blocks 0
+        param "x" pointer f16 128
+        shared "tile" f32 64 align 16
+        var "sum" f32
+        {
+          line 0 30 35
+          let %sum.0 = exp(&x.0[i.add(thread.x, 1)])
+          if c.lt(thread.x, 9) {
+            store @tile.0[thread.x] = %sum.0
+          }
+        }
+    "#]]
+    .assert_eq(&girih_compiler::ir::simt_text::print(&k));
+}
+
+#[test]
+fn wrong_simt_text_is_an_error_with_its_line() {
+    use girih_compiler::ir::simt_text::parse;
+    let head = "kernel \"k\" grid 1 1 1 block 1 1 1 cluster 1 1 1 min_blocks 0\n";
+    for (text, want) in [
+        (format!("{head}{{\n  jump\n}}"), "line 3: `jump`"),
+        (format!("{head}{{\n  let %x.0 = foo(1)\n}}"), "line 3: `foo`"),
+        (format!("{head}{{\n  barrier\n"), "ends too early"),
+        (format!("{head}wire \"x\" f32\n{{}}"), "line 2: `wire`"),
+        (format!("{head}{{ comment \"open }}"), "line 2: a text without its end"),
+        (format!("{head}{{ {}", "if true {".repeat(5000)), "nested deeper"),
+    ] {
+        let e = parse(&text).expect_err("wrong text");
+        assert!(e.contains(want), "{e}");
+    }
+}

@@ -6,5 +6,7 @@ pub mod layout;
 pub mod plan;
 pub mod program;
 pub mod simt;
+pub mod simt_parse;
+pub mod simt_text;
 pub mod simt_verify;
 pub mod tile;

@@ -1,7 +1,7 @@
 //! Where a block's rows and columns are: from a tile's number and a place in it to the digits of the output axes,
 //! and the axes' values bound for the emitter.
 
-use super::contract_pattern::{ContractShape, Digit};
+use super::contract_pattern::{ContractShape, Digit, OutAxis};
 use super::map::decode;
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, int_op, lit32, mul, sub};
 use crate::ir::simt::{CmpOp, Expr, IntOp, Special, Ty};
@@ -190,29 +190,37 @@ pub struct Known<'a> {
     pub n: &'a [Num],
 }
 
-/// Binds a statement's axes of which digits are known. A digit that is not known counts as 0: the expressions
-/// evaluated there do not depend on it.
-pub fn bind(e: &mut Emit, shape: &ContractShape, stmt: usize, known: Known) {
+/// The values of the axes of which digits are known, in variables. A digit that is not known counts as 0: the
+/// expressions evaluated there do not depend on it.
+pub fn axis_values(e: &mut Emit, shape: &ContractShape, known: Known) -> Vec<Option<Num>> {
     let sides = [(&shape.batch, known.batch), (&shape.m, known.m), (&shape.n, known.n)];
-    for (p, axis) in shape.axes.iter().enumerate() {
-        let mut sum: Option<Num> = None;
-        for (digits, values) in sides {
-            for (d, v) in digits.iter().zip(values).filter(|(d, _)| d.out == p) {
-                let part = Num { expr: times(v.expr.clone(), d.stride), ty: v.ty };
-                sum = Some(match sum {
-                    Some(s) => Num { expr: plus(s.expr, part.expr), ty: s.ty },
-                    None => part,
-                });
-            }
-        }
-        let Some(sum) = sum else { continue };
+    let value = |(p, axis): (usize, &OutAxis)| {
+        let parts = sides.iter().flat_map(|(digits, values)| digits.iter().zip(*values));
+        let parts = parts.filter(|(d, _)| d.out == p);
+        let scaled = parts.map(|(d, v)| Num { expr: times(v.expr.clone(), d.stride), ty: v.ty });
+        let sum = scaled.reduce(|a, b| Num { expr: plus(a.expr, b.expr), ty: a.ty })?;
         let value = match axis.lo {
             0 => sum,
             lo => arith(IntOp::Add, sum.clone(), int_of(sum.ty, lo)),
         };
-        let expr = e.named(&axis.name, value.ty, value.expr);
-        e.bind_axis(shape.stmts[stmt].axes[p], expr, value.ty);
+        Some(Num { expr: e.named(&axis.name, value.ty, value.expr), ty: value.ty })
+    };
+    shape.axes.iter().enumerate().map(value).collect()
+}
+
+/// Binds a statement's axes to values.
+pub fn bind_values(e: &mut Emit, shape: &ContractShape, stmt: usize, values: &[Option<Num>]) {
+    for (&axis, value) in shape.stmts[stmt].axes.iter().zip(values) {
+        if let Some(v) = value {
+            e.bind_axis(axis, v.expr.clone(), v.ty);
+        }
     }
+}
+
+/// Binds a statement's axes of which digits are known.
+pub fn bind(e: &mut Emit, shape: &ContractShape, stmt: usize, known: Known) {
+    let values = axis_values(e, shape, known);
+    bind_values(e, shape, stmt, &values);
 }
 
 /// `n` in a type wide enough for an offset, times a stride.

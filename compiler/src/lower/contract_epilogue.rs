@@ -1,7 +1,9 @@
 //! The epilogue: from accumulators to the statements' values, stored straight from registers, or through a workspace
 //! where blocks share a sum.
 
-use super::contract_coords::{Known, Place as Where, bind, digits, flat, plus, row};
+use super::contract_coords::{
+    Known, Place as Where, axis_values, bind, bind_values, digits, flat, plus, row,
+};
 use super::contract_loads::{guarded, zero};
 use super::contract_mma::Accumulators;
 use super::contract_operand::{Ground, gcd};
@@ -160,11 +162,12 @@ impl<'x> Epilogue<'x> {
         let graph = e.graph;
         let known = Known { batch: p.batch, m: p.m, n: p.n };
         let several = self.shape.stmts.len() > 1;
+        let axes = axis_values(e, self.shape, known);
         let mut values = Vec::new();
         for s in 0..self.shape.stmts.len() {
             let Some(d) = define(graph, self.shape, s) else { continue };
             e.line(d.span);
-            bind(e, self.shape, s, known);
+            bind_values(e, self.shape, s, &axes);
             for (c, sum) in self.shape.folds.iter().zip(&sums).filter(|(c, _)| c.stmt == s) {
                 let sum = finished(e, c, sum.clone());
                 e.bind(c.fold, sum);

@@ -6,7 +6,7 @@
 //! is not taken must leave no trace of the other factor's NaN or infinity.
 
 use super::home::identity;
-use super::index::{Facts, roots};
+use super::index::Facts;
 use crate::ir::graph::{Access, AxisId, Combine, Define, Expr, ExprId, Fold, Graph, Stmt, TensorId};
 use crate::vocab::dtype::{Ty, Value};
 use crate::vocab::func::Func;
@@ -127,9 +127,30 @@ pub fn recognise(graph: &Graph, stmts: &[usize]) -> Result<ContractShape, String
     Ok(shape)
 }
 
+/// Whether a definition that may not stand in the graph yet could be a `contract` kernel of its own, and why not.
+/// `any`: also if it has no M or no N axis.
+pub fn takes(graph: &Graph, define: &Define, any: bool) -> Result<(), String> {
+    let shape = shape(graph, &Facts::new(graph), &[0], vec![define])?;
+    if !any && (shape.m.is_empty() || shape.n.is_empty()) {
+        return Err("one factor has all axes of the output: a reduction, not a matrix product".into());
+    }
+    Ok(())
+}
+
 /// As `recognise`, taking products without an M or N axis too.
 pub fn recognise_any(graph: &Graph, facts: &Facts, stmts: &[usize]) -> Result<ContractShape, String> {
-    let defines = defines(graph, stmts)?;
+    shape(graph, facts, stmts, defines(graph, stmts)?)
+}
+
+fn shape(
+    graph: &Graph,
+    facts: &Facts,
+    stmts: &[usize],
+    defines: Vec<&Define>,
+) -> Result<ContractShape, String> {
+    if defines.iter().any(|d| graph.tensor(d.target).dtype.bits() < 8) {
+        return Err("results of four bits share bytes".into());
+    }
     let axes = out_axes(graph, &defines)?;
     own_points(graph, &defines)?;
     let mut raws = Vec::new();
@@ -633,9 +654,4 @@ impl Split<'_, '_> {
         }
         by
     }
-}
-
-/// Every expression that the statements of a shape evaluate at the top.
-pub fn values(graph: &Graph, shape: &ContractShape) -> Vec<ExprId> {
-    shape.stmts.iter().flat_map(|s| roots(&graph.stmts[s.stmt])).collect()
 }

@@ -303,3 +303,299 @@ fn too_much_shared_memory_is_refused_in_bytes() {
     assert!(refusal.message.contains("196608") && refusal.message.contains("101376"), "{}", refusal.message);
     assert!(plan_to_program(&plan, target("sm_90a"), &s).is_ok());
 }
+
+fn lit(g: &mut G, v: f32) -> ExprId {
+    g.g.lit(crate::vocab::dtype::Value::F32(v))
+}
+
+fn round(g: &mut G, dtype: DType, id: ExprId) -> ExprId {
+    let ty = g.g.ty(id);
+    g.g.add(Expr::Round(dtype, id), ty, Span::default())
+}
+
+fn cast(g: &mut G, ty: Ty, id: ExprId) -> ExprId {
+    g.g.add(Expr::Cast(id), ty, Span::default())
+}
+
+fn select(g: &mut G, c: ExprId, a: ExprId, b: ExprId) -> ExprId {
+    let ty = g.g.ty(a);
+    g.g.add(Expr::Select(c, a, b), ty, Span::default())
+}
+
+/// Linear with bias, a residual and two results: y = max(x·wᵀ + b[n], 0) + r[m, n], z = y · 2 in another dtype.
+fn linear(m: i64, n: i64, k: i64) -> Plan {
+    let mut g = G::default();
+    let x = g.input("x", DType::BF16, &[m, k]);
+    let w = g.input("w", DType::BF16, &[n, k]);
+    let b = g.input("b", DType::BF16, &[n]);
+    let r = g.input("r", DType::BF16, &[m, n]);
+    let y = g.result("y", DType::BF16, &[m, n]);
+    let z = g.result("z", DType::F32, &[m, n]);
+    let ((am, em), (an, en), (ak, ek)) = (g.axis("m", m), g.axis("n", n), g.axis("k", k));
+    let (rx, rw) = (g.read(x, &[em, ek]), g.read(w, &[en, ek]));
+    let body = g.mul(rx, rw);
+    let sum = g.sum(&[ak], body);
+    let (rb, rr, zero) = (g.read(b, &[en]), g.read(r, &[em, en]), lit(&mut g, 0.0));
+    let v = g.call(Func::Add, &[sum, rb]);
+    let v = g.call(Func::Max, &[v, zero]);
+    let v = g.call(Func::Add, &[v, rr]);
+    g.define(y, &[am, an], v);
+    let ((bm, fm), (bn, fn_)) = (g.axis("m", m), g.axis("n", n));
+    let (ry, two) = (g.read(y, &[fm, fn_]), lit(&mut g, 2.0));
+    let v = g.mul(ry, two);
+    g.define(z, &[bm, bn], v);
+    g.plan()
+}
+
+#[test]
+fn epilogues_read_and_write_several_tensors() {
+    for (m, n, k) in [(64, 64, 64), (33, 50, 40), (16, 128, 512)] {
+        check(&linear(m, n, k), "sm_90a");
+        let plan = linear(m, n, k);
+        let s = with(Schedule::default(), "y", &[("split", "k", 2), ("step", "k", 16)]);
+        let got = check_as(&plan, "sm_80", &s, &inputs(&plan.graph, 9));
+        assert_eq!(got.kernels.len(), 2, "a second kernel adds the parts");
+    }
+}
+
+/// silu-like gate: y = sum(x·wg) · sum(x·wu), two sums in one kernel.
+#[test]
+fn two_sums_share_a_kernel() {
+    for dtype in [DType::BF16, DType::F32] {
+        let mut g = G::default();
+        let (m, n, k) = (40, 48, 70);
+        let x = g.input("x", dtype, &[m, k]);
+        let (wg, wu) = (g.input("wg", dtype, &[n, k]), g.input("wu", dtype, &[k, n]));
+        let y = g.result("y", dtype, &[m, n]);
+        let ((am, em), (an, en)) = (g.axis("m", m), g.axis("n", n));
+        let ((ak, ek), (al, el)) = (g.axis("k", k), g.axis("l", k));
+        let (a, b) = (g.read(x, &[em, ek]), g.read(wg, &[en, ek]));
+        let body = g.mul(a, b);
+        let gate = g.sum(&[ak], body);
+        let (a, b) = (g.read(x, &[em, el]), g.read(wu, &[el, en]));
+        let body = g.mul(a, b);
+        let up = g.sum(&[al], body);
+        let v = g.mul(gate, up);
+        g.define(y, &[am, an], v);
+        check(&g.plan(), "sm_90a");
+    }
+}
+
+/// s[b, h, i, j] = sum[d](q[b, h, i, d] · k[b, h/G, j, d]) / c: the heads of a group become rows of one product.
+#[test]
+fn shared_heads_are_rows_of_one_product() {
+    let mut g = G::default();
+    let (b, h, group, s, t, d) = (2, 4, 2, 10, 24, 32);
+    let q = g.input("q", DType::BF16, &[b, h, s, d]);
+    let k = g.input("k", DType::BF16, &[b, h / group, t, d]);
+    let y = g.result("y", DType::F32, &[b, h, s, t]);
+    let ((ab, eb), (ah, eh), (ai, ei), (aj, ej)) =
+        (g.axis("b", b), g.axis("h", h), g.axis("i", s), g.axis("j", t));
+    let (ad, ed) = g.axis("d", d);
+    let by = g.g.int(group);
+    let kv = g.call(Func::Div, &[eh, by]);
+    let (rq, rk) = (g.read(q, &[eb, eh, ei, ed]), g.read(k, &[eb, kv, ej, ed]));
+    let body = g.mul(rq, rk);
+    let sum = g.sum(&[ad], body);
+    let c = lit(&mut g, 5.656);
+    let v = g.call(Func::Div, &[sum, c]);
+    g.define(y, &[ab, ah, ai, aj], v);
+    let plan = g.plan();
+    let shape = super::contract::recognise(&plan.graph, &[0]).expect("a product");
+    let extents = |d: &[super::contract_pattern::Digit]| d.iter().map(|d| d.extent).collect::<Vec<_>>();
+    assert_eq!(
+        (extents(&shape.batch), extents(&shape.m), extents(&shape.n)),
+        (vec![2, 2], vec![2, 10], vec![24])
+    );
+    for t in ["sm_75", "sm_90a"] {
+        check(&plan, t);
+    }
+}
+
+/// Convolution of `groups` groups; channels last or not.
+fn conv(dtype: DType, last: bool, stride: i64, pad: i64, groups: i64) -> Plan {
+    let mut g = G::default();
+    let (n, c, hw, f, r) = (2, 8, 9, 12, 3);
+    let out = (hw + 2 * pad - r) / stride + 1;
+    let (cg, fg) = (c / groups, f / groups);
+    let x = g.input("x", dtype, &if last { [n, hw, hw, c] } else { [n, c, hw, hw] });
+    let w = g.input("w", dtype, &if last { [f, r, r, cg] } else { [f, cg, r, r] });
+    let y = g.result("y", dtype, &if last { [n, out, out, f] } else { [n, f, out, out] });
+    let ((an, en), (af, ef), (ap, ep), (aq, eq)) =
+        (g.axis("n", n), g.axis("f", f), g.axis("p", out), g.axis("q", out));
+    let ((ac, ec), (ar, er), (as_, es)) = (g.axis("c", cg), g.axis("r", r), g.axis("s", r));
+    let place = |g: &mut G, p, r| {
+        let (st, pd) = (g.g.int(stride), g.g.int(pad));
+        let at = g.mul(p, st);
+        let at = g.call(Func::Add, &[at, r]);
+        g.call(Func::Sub, &[at, pd])
+    };
+    let (ih, iw) = (place(&mut g, ep, er), place(&mut g, eq, es));
+    let channel = if groups == 1 {
+        ec
+    } else {
+        let (per, cgl) = (g.g.int(fg), g.g.int(cg));
+        let group = g.call(Func::Div, &[ef, per]);
+        let first = g.mul(group, cgl);
+        g.call(Func::Add, &[first, ec])
+    };
+    let zero = lit(&mut g, 0.0);
+    let index = if last { [en, ih, iw, channel] } else { [en, channel, ih, iw] };
+    let rx = g.access(x, &index, Access::Else(zero));
+    let rw = g.read(w, &if last { [ef, er, es, ec] } else { [ef, ec, er, es] });
+    let body = g.mul(rx, rw);
+    let v = g.sum(&[ac, ar, as_], body);
+    g.define(y, &if last { [an, ap, aq, af] } else { [an, af, ap, aq] }, v);
+    g.plan()
+}
+
+#[test]
+fn convolutions() {
+    for dtype in [DType::F16, DType::F32] {
+        for last in [false, true] {
+            for (stride, pad, groups) in [(1, 1, 1), (2, 1, 1), (1, 0, 2), (2, 2, 4), (1, 1, 4)] {
+                let plan = conv(dtype, last, stride, pad, groups);
+                check(&plan, "sm_80");
+                if groups == 1 {
+                    check(&plan, "sm_75");
+                    let s = [("block", "f", 8), ("block", "q", 4), ("block", "p", 2), ("step", "c", 8)];
+                    check_as(&plan, "sm_80", &with(Schedule::default(), "y", &s), &inputs(&plan.graph, 4));
+                }
+            }
+        }
+    }
+}
+
+/// Weights of four bits, dequantised in the prologue: w4 · scale rounded to bf16.
+#[test]
+fn weights_are_dequantised_in_the_prologue() {
+    let mut g = G::default();
+    let (m, n, k, q) = (20, 40, 64, 16);
+    let x = g.input("x", DType::BF16, &[m, k]);
+    let w = g.input("w", DType::U4, &[n, k]);
+    let scale = g.input("scale", DType::BF16, &[n, k / q]);
+    let zero = g.input("zero", DType::U4, &[n, k / q]);
+    let y = g.result("y", DType::BF16, &[m, n]);
+    let ((am, em), (an, en), (ak, ek)) = (g.axis("m", m), g.axis("n", n), g.axis("k", k));
+    let per = g.g.int(q);
+    let eg = g.call(Func::Div, &[ek, per]);
+    let (rx, rw) = (g.read(x, &[em, ek]), g.read(w, &[en, ek]));
+    let (rs, rz) = (g.read(scale, &[en, eg]), g.read(zero, &[en, eg]));
+    let v = g.call(Func::Sub, &[rw, rz]);
+    let v = cast(&mut g, Ty::F32, v);
+    let v = g.mul(v, rs);
+    let v = round(&mut g, DType::BF16, v);
+    let body = g.mul(rx, v);
+    let v = g.sum(&[ak], body);
+    g.define(y, &[am, an], v);
+    let plan = g.plan();
+    for t in ["sm_75", "sm_80", "sm_90a"] {
+        check(&plan, t);
+    }
+}
+
+/// Terms that a condition leaves out leave no trace of what lies there.
+#[test]
+fn masked_terms_are_not_read() {
+    for dtype in [DType::F16, DType::F32] {
+        let mut g = G::default();
+        let (b, m, n, k) = (3, 20, 24, 40);
+        let p = g.input("p", dtype, &[b, m, k]);
+        let v = g.input("v", dtype, &[b, k, n]);
+        let len = g.input("len", DType::I32, &[b]);
+        g.g.tensors[len.0 as usize].range = Some((0, k + 1));
+        let y = g.result("y", DType::F32, &[b, m, n]);
+        let ((ab, eb), (am, em), (an, en), (ak, ek)) =
+            (g.axis("b", b), g.axis("m", m), g.axis("n", n), g.axis("k", k));
+        let rl = g.read(len, &[eb]);
+        let rl = cast(&mut g, Ty::I64, rl);
+        let cond = g.call(Func::Lt, &[ek, rl]);
+        let (rp, rv) = (g.read(p, &[eb, em, ek]), g.read(v, &[eb, ek, en]));
+        let body = g.mul(rp, rv);
+        let sum = g.fold(&[ak], Some(cond), body);
+        g.define(y, &[ab, am, an], sum);
+        let plan = g.plan();
+        let mut data = inputs(&plan.graph, 2);
+        data.tensors.insert("len".into(), HostTensor::from_i64(DType::I32, &[b], &[0, 7, 40]));
+        for name in ["p", "v"] {
+            let t = data.tensors.get_mut(name).expect("an input");
+            for i in 0..t.len() {
+                let at = t.index_of(i);
+                let term = if name == "p" { at[2] } else { at[1] };
+                if term >= [0, 7, 40][at[0] as usize] {
+                    t.set(i, crate::vocab::dtype::Value::F32(f32::NAN));
+                }
+            }
+        }
+        check_as(&plan, "sm_80", &Schedule::default(), &data);
+    }
+}
+
+/// A condition on M and K alone cannot keep the other factor's NaN out: not for this form.
+#[test]
+fn what_is_no_product_is_said() {
+    let mut g = G::default();
+    let (m, n, k) = (8, 8, 8);
+    let (a, b) = (g.input("a", DType::F32, &[m, k]), g.input("b", DType::F32, &[k, n]));
+    let y = g.result("y", DType::F32, &[m, n]);
+    let ((am, em), (an, en), (ak, ek)) = (g.axis("m", m), g.axis("n", n), g.axis("k", k));
+    let (ra, rb) = (g.read(a, &[em, ek]), g.read(b, &[ek, en]));
+    let body = g.mul(ra, rb);
+    let cond = g.call(Func::Le, &[ek, em]);
+    let v = g.fold(&[ak], Some(cond), body);
+    g.define(y, &[am, an], v);
+    let why = super::contract::recognise(&g.g, &[0]).expect_err("a triangular mask");
+    assert!(why.contains("left out by a condition"), "{why}");
+    let z = g.result("z", DType::F32, &[m, n]);
+    let d = g.call(Func::Sub, &[ra, rb]);
+    let body = g.mul(d, d);
+    let v = g.sum(&[ak], body);
+    g.define(z, &[am, an], v);
+    assert!(super::contract::recognise(&g.g, &[1]).is_err());
+}
+
+/// A sum that is looked at under a condition on M: the rows without it are not read.
+#[test]
+fn conditions_around_a_sum() {
+    let mut g = G::default();
+    let (m, n, k) = (20, 24, 40);
+    let a = g.input("a", DType::F16, &[m, k]);
+    let b = g.input("b", DType::F16, &[n, k]);
+    let y = g.result("y", DType::F32, &[m, n]);
+    let ((am, em), (an, en), (ak, ek)) = (g.axis("m", m), g.axis("n", n), g.axis("k", k));
+    let five = g.g.int(5);
+    let cond = g.call(Func::Le, &[five, em]);
+    let before = g.call(Func::Sub, &[em, five]);
+    // In bounds only where the condition holds.
+    let (ra, rb) = (g.read(a, &[before, ek]), g.read(b, &[en, ek]));
+    let body = g.mul(ra, rb);
+    let sum = g.sum(&[ak], body);
+    let other = lit(&mut g, -1.0);
+    let v = select(&mut g, cond, sum, other);
+    g.define(y, &[am, an], v);
+    check(&g.plan(), "sm_80");
+}
+
+/// A long chain of f32 additions is cut into parts.
+#[test]
+fn long_sums_are_split() {
+    let plan = matmul(F32, (4, 4, 70_000), NT);
+    let got = check(&plan, "sm_80");
+    assert_eq!(got.kernels.len(), 2);
+}
+
+/// Batch beyond 65535 and tiny products.
+#[test]
+fn many_batches() {
+    let mut g = G::default();
+    let (b, m, n, k) = (65_537, 2, 2, 2);
+    let (x, w) = (g.input("x", DType::F16, &[b, m, k]), g.input("w", DType::F16, &[b, k, n]));
+    let y = g.result("y", DType::F16, &[b, m, n]);
+    let ((ab, eb), (am, em), (an, en), (ak, ek)) =
+        (g.axis("b", b), g.axis("m", m), g.axis("n", n), g.axis("k", k));
+    let (rx, rw) = (g.read(x, &[eb, em, ek]), g.read(w, &[eb, ek, en]));
+    let body = g.mul(rx, rw);
+    let v = g.sum(&[ak], body);
+    g.define(y, &[ab, am, an], v);
+    check(&g.plan(), "sm_80");
+}

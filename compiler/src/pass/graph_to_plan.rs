@@ -6,6 +6,7 @@
 use super::{group, hoist, inline};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
+use crate::lower::contract_pattern;
 
 /// What the caller may ask of the planner.
 #[derive(Clone, Debug)]
@@ -40,9 +41,11 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
 }
 
 /// Would the contract form take this definition as it is?
-fn contracts(g: &Graph, d: &Define, _: Option<Form>) -> bool {
+fn contracts(g: &Graph, d: &Define, force: Option<Form>) -> bool {
+    let any = force == Some(Form::Contract);
     let folds = inline::outer_folds(g, d.value);
-    folds.len() == 1 && inline::is_contraction(g, &mut super::facts::Facts::default(), folds[0])
+    let worth = |&f| inline::is_contraction(g, &mut super::facts::Facts::default(), f);
+    (any || folds.len() == 1 && folds.iter().all(worth)) && contract_pattern::takes(g, d, any).is_ok()
 }
 
 /// Each statement a kernel of its own.

@@ -97,7 +97,7 @@ pub fn prepare(e: &mut Emit, tile: &Tile, fold: &FoldTile, a: SharedId, b: Share
     let (Math::Mma { .. }, Arrange::Warps { m, n }) = (fold.math, tile.arrange) else {
         return Tiles { a, b, lanes: None };
     };
-    let warp = Expr::Special(Special::Warp);
+    let warp = e.named("warp", Ty::I32, Expr::Special(Special::Warp));
     let rows_a = times(over(warp.clone(), n as i64), (tile.m.block / m) as i64);
     let rows_b = times(modulo(warp, n as i64), (tile.n.block / n) as i64);
     let lanes_a = lane_addresses(e, "a", &fold.a, fold, a, rows_a, tile.m.block / m / 16, true);
@@ -119,27 +119,31 @@ fn lane_addresses(
     is_a: bool,
 ) -> Vec<Expr> {
     let Place::Chunks(t) = op.place else { return Vec::new() };
-    let lane = || Expr::Special(Special::Lane);
-    let low = || modulo(lane(), 8);
-    let (eights, sixteens) = (|| modulo(over(lane(), 8), 2), || over(lane(), 16));
+    let lane = e.named(&format!("{name}_lane_number"), Ty::I32, Expr::Special(Special::Lane));
+    let low = || modulo(lane.clone(), 8);
+    let eights = e.named(&format!("{name}_matrix_low"), Ty::I32, modulo(over(lane.clone(), 8), 2));
+    let sixteens = e.named(&format!("{name}_matrix_high"), Ty::I32, over(lane.clone(), 16));
     // Which bit of the matrix number moves along rows (M or N), and which along K.
-    let (row_bit, k_bit) = if is_a { (eights(), sixteens()) } else { (sixteens(), eights()) };
+    let (row_bit, k_bit) = if is_a { (eights, sixteens) } else { (sixteens, eights) };
     let base = Expr::SharedAddr(shared, Box::new(lit32(0)));
     let base = e.named(&format!("{name}_shared"), Ty::U32, base);
+    let row = match op.k_major {
+        true => plus(first_row.clone(), plus(low(), times(row_bit.clone(), 8))),
+        false => plus(low(), times(k_bit.clone(), 8)),
+    };
+    let row = e.named(&format!("{name}_lane_row"), Ty::I32, row);
     let mut address = |row: Expr, chunk: Expr| {
         let at = times(plus(times(row.clone(), t.pitch as i64), swizzle(&t, row, chunk)), 16);
         let at = int_op(IntOp::Add, base.clone(), super::scalar::cast(Ty::U32, at));
         e.named(&format!("{name}_lane"), Ty::U32, at)
     };
     if op.k_major {
-        let row = || plus(first_row.clone(), plus(low(), times(row_bit.clone(), 8)));
         let atoms_k = fold.slot / atom_k(fold.math) as u32;
-        (0..atoms_k).map(|kk| address(row(), plus(lit32(2 * kk as i32), k_bit.clone()))).collect()
+        (0..atoms_k).map(|kk| address(row.clone(), plus(lit32(2 * kk as i32), k_bit.clone()))).collect()
     } else {
-        let row = || plus(low(), times(k_bit.clone(), 8));
         let first = || over(first_row.clone(), 8);
         (0..atoms)
-            .map(|i| address(row(), plus(plus(first(), lit32(2 * i as i32)), row_bit.clone())))
+            .map(|i| address(row.clone(), plus(plus(first(), lit32(2 * i as i32)), row_bit.clone())))
             .collect()
     }
 }
@@ -340,7 +344,8 @@ fn fma_step(
     let inner = full(j, tn, vec![Stmt::SetElem(r.acc, at, sum)]);
     e.push(full(i, tm, vec![inner]));
     let body = e.close();
-    let unroll = if fold.slot <= 16 { Unroll::Full } else { Unroll::By(8) };
+    // A few terms at a time: enough to overlap loads, and quick to compile.
+    let unroll = if fold.slot <= 4 { Unroll::Full } else { Unroll::By(4) };
     let hi = lit32(fold.slot as i32);
     e.push(Stmt::For { var: kk, lo: lit32(0), hi, step: lit32(1), unroll, body });
 }

@@ -13,6 +13,11 @@ use girih_dsl::ast::Span;
 
 /// Registers a thread may spend on accumulators.
 const MAX_ACCUMULATORS: u32 = 128;
+/// The same for multiply-adds: two blocks to a multiprocessor hide more than a larger tile saves.
+const MAX_FMA_ACCUMULATORS: u32 = 64;
+/// Registers of a block, and what a thread needs beside accumulators and fragments.
+const REGISTERS: u32 = 65536;
+const OTHER_REGISTERS: u32 = 44;
 /// Terms that one serial chain of float additions may have (half of what the language allows).
 const MAX_CHAIN: i64 = 1 << 15;
 
@@ -322,7 +327,9 @@ fn arrange_warps(bm: u32, bn: u32, warps: Option<u32>, limits: &Limits) -> Optio
             let (m, n) = (bm.next_multiple_of(16 * wm), bn.next_multiple_of(16 * wn));
             let (tm, tn) = (m / wm, n / wn);
             let registers = tm * tn / 32 * limits.accumulators();
-            if registers > MAX_ACCUMULATORS {
+            // Fragments of both operands, twice, and addresses.
+            let all = registers + (tm + tn) / 16 * 8 + OTHER_REGISTERS;
+            if registers > MAX_ACCUMULATORS || all * w * 32 > REGISTERS {
                 continue;
             }
             // Enough warps to hide latency where the block is large; a warp's tile near 64 × 64 otherwise.
@@ -356,7 +363,12 @@ fn arrange_threads(
             let (rows, threads) = (m / tm, m / tm * (n / tn));
             let real_cols = n / tn;
             let registers = tm * tn * limits.accumulators();
-            if threads > 1024 || registers > MAX_ACCUMULATORS || threads % 32 != 0 {
+            let all = registers + tm + tn + OTHER_REGISTERS;
+            if threads > 1024
+                || registers > MAX_ACCUMULATORS
+                || threads % 32 != 0
+                || all * threads > REGISTERS
+            {
                 continue;
             }
             if warps.is_some_and(|w| w * 32 != threads) {
@@ -582,7 +594,7 @@ fn split(
     let room = 2 * target.sms as i64 / tiles;
     // A part should have enough steps to pay for the second kernel.
     let worth = steps / 8;
-    Ok(room.min(worth).min(32).max(1).max(least).min(steps))
+    Ok(room.min(worth).clamp(1, 32).max(least).min(steps))
 }
 
 /// An estimate of the time, for comparing tiles: waves of blocks, each with its loads and math.
@@ -590,7 +602,7 @@ fn cost(tile: &Tile, target: &Target) -> f64 {
     let (m, n) = (tile.m.block as f64, tile.n.block as f64);
     let blocks = (tile.batch * tile.m.tiles() * tile.n.tiles() * tile.split) as f64;
     let per_sm = (target.shared_per_sm / tile.shared_bytes.max(1024))
-        .min(65536 / (tile.threads * registers(tile)).max(1))
+        .min(REGISTERS / (tile.threads * registers(tile)).max(1))
         .clamp(1, 8) as f64;
     let sms = target.sms as f64;
     let waves = (blocks / (sms * per_sm)).ceil();

@@ -364,8 +364,9 @@ fn arrange_threads(
             let real_cols = n / tn;
             let registers = tm * tn * limits.accumulators();
             let all = registers + tm + tn + OTHER_REGISTERS;
+            let most = if warps.is_some() { MAX_ACCUMULATORS } else { MAX_FMA_ACCUMULATORS * limits.folds };
             if threads > 1024
-                || registers > MAX_ACCUMULATORS
+                || registers > most.min(MAX_ACCUMULATORS)
                 || threads % 32 != 0
                 || all * threads > REGISTERS
             {

@@ -73,6 +73,9 @@ pub struct RunOptions {
     pub timed: u32,
 }
 
+/// Further runs for the sake of the time stop after this.
+const TIMING_BUDGET: Duration = Duration::from_millis(500);
+
 impl Compiled {
     pub(crate) fn for_reference(bound: &BoundOp) -> Result<Compiled> {
         let bound = bound.clone();
@@ -216,10 +219,12 @@ impl Compiled {
             return Err(self.fault(executable.program(), fault.site, fault.value));
         }
         let outputs = download(executable, &memory)?;
-        if options.timed > 0 {
-            let mut times = (0..options.timed)
-                .map(|_| timer.time(&stream, || prepared.launch(&stream)))
-                .collect::<girih_runtime::Result<Vec<_>>>()?;
+        let mut times = Vec::new();
+        let start = Instant::now();
+        while times.len() < options.timed as usize && start.elapsed() < TIMING_BUDGET {
+            times.push(timer.time(&stream, || prepared.launch(&stream))?);
+        }
+        if !times.is_empty() {
             time = median(&mut times);
         }
         Ok(Ran { outputs, time, notes: Vec::new() })

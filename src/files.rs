@@ -11,8 +11,10 @@ use std::path::Path;
 /// parameter is known (`U8` may hold `u8`, or `i4` and `u4` two a byte).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
-    /// Every dtype of the language that this may be.
+    /// Every dtype of the language that this may be; none, if the language does not have it.
     pub dtypes: Vec<DType>,
+    /// The dtype in the file's words.
+    pub called: String,
     pub shape: Vec<i64>,
     pub data: Vec<u8>,
 }
@@ -34,7 +36,7 @@ pub fn read_safetensor(path: &Path, key: &str) -> Result<Stored> {
         let more = if names.len() > 8 { ", …" } else { "" };
         return Err(Error::file(path, format!("it has no tensor {key}: it has {shown}{more}")));
     };
-    stored(&view).map_err(|why| Error::file(path, format!("tensor {key}: {why}")))
+    Ok(stored(&view))
 }
 
 /// The one array of an npy file.
@@ -51,20 +53,17 @@ fn open(bytes: &[u8]) -> std::result::Result<SafeTensors<'_>, String> {
     SafeTensors::deserialize(bytes).map_err(|e| format!("not a whole safetensors file: {e}"))
 }
 
-/// All tensors in the bytes of a safetensors file. Tensors of dtypes that the language does not have are left out.
+/// All tensors in the bytes of a safetensors file.
 pub fn parse_safetensors(bytes: &[u8]) -> std::result::Result<BTreeMap<String, Stored>, String> {
     let file = open(bytes)?;
-    Ok(file.iter().filter_map(|(name, view)| Some((name.to_string(), stored(&view).ok()?))).collect())
+    Ok(file.iter().map(|(name, view)| (name.to_string(), stored(&view))).collect())
 }
 
-fn stored(view: &TensorView<'_>) -> std::result::Result<Stored, String> {
-    let name = format!("{:?}", view.dtype());
-    let dtypes: Vec<DType> = DTYPES.iter().filter(|r| r.safetensors == name).map(|r| r.dtype).collect();
-    if dtypes.is_empty() {
-        return Err(format!("its dtype {name} is none of the language's"));
-    }
+fn stored(view: &TensorView<'_>) -> Stored {
+    let called = format!("{:?}", view.dtype());
+    let dtypes = DTYPES.iter().filter(|r| r.safetensors == called).map(|r| r.dtype).collect();
     let shape = view.shape().iter().map(|&n| n as i64).collect();
-    Ok(Stored { dtypes, shape, data: view.data().to_vec() })
+    Stored { dtypes, called, shape, data: view.data().to_vec() }
 }
 
 /// Writes tensors to a safetensors file: all of it or, on an error, nothing.
@@ -129,7 +128,7 @@ pub fn parse_npy(bytes: &[u8]) -> std::result::Result<Stored, String> {
     if data.len() as i64 != wanted {
         return Err(format!("it has {} bytes of data and its shape {shape:?} needs {wanted}", data.len()));
     }
-    Ok(Stored { dtypes, shape, data: data.to_vec() })
+    Ok(Stored { called: dtypes[0].name().into(), dtypes, shape, data: data.to_vec() })
 }
 
 /// What stands after `'name':` in the head's dictionary.

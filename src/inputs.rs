@@ -65,15 +65,25 @@ pub fn shape_of(
 /// The dtype that a file's tensor has for this parameter.
 fn dtype_of(param: &Param, stored: &Stored, consts: &BTreeMap<String, String>) -> Result<DType> {
     let written = consts.get(&param.dtype.text).unwrap_or(&param.dtype.text);
-    match DType::parse(written) {
-        Some(d) if stored.dtypes.contains(&d) => Ok(d),
-        Some(d) => {
-            let has = stored.dtypes[0].name();
-            Err(Error::argument(&param.name.text, format!("the file holds {has} and {} is wanted", d.name())))
-        }
+    match (DType::parse(written), stored.dtypes.first()) {
+        (Some(d), _) if stored.dtypes.contains(&d) => Ok(d),
+        (Some(d), _) => Err(other_dtype(&param.name.text, stored, d)),
         // A dtype parameter: what the file says.
-        None => Ok(stored.dtypes[0]),
+        (None, Some(&d)) => Ok(d),
+        (None, None) => {
+            let what = format!(
+                "the file holds {}, and the dtypes are {}",
+                stored.called,
+                DTYPES.map(|r| r.name).join(", ")
+            );
+            Err(Error::argument(&param.name.text, what))
+        }
     }
+}
+
+fn other_dtype(name: &str, stored: &Stored, wanted: DType) -> Error {
+    let has = stored.dtypes.first().map_or(stored.called.as_str(), |d| d.name());
+    Error::argument(name, format!("the file holds {has} and {} is wanted", wanted.name()))
 }
 
 /// The value of a dim that is a size with a known value, or a number.
@@ -89,11 +99,7 @@ fn known(e: &Expr, sizes: &BTreeMap<String, i64>) -> Option<i64> {
 /// The tensor that a bound input takes, if the stored one fits.
 pub fn fit(t: &Tensor, stored: Stored) -> Result<HostTensor> {
     if !stored.dtypes.contains(&t.dtype) {
-        let has = stored.dtypes[0].name();
-        return Err(Error::argument(
-            &t.name,
-            format!("the file holds {has} and {} is wanted", t.dtype.name()),
-        ));
+        return Err(other_dtype(&t.name, &stored, t.dtype));
     }
     let wanted = stored_shape(t.dtype, &t.dims);
     if stored.shape != wanted {
@@ -104,9 +110,4 @@ pub fn fit(t: &Tensor, stored: Stored) -> Result<HostTensor> {
     }
     HostTensor::new(t.dtype, t.dims.clone(), stored.data)
         .ok_or_else(|| Error::argument(&t.name, "its bytes do not fit its shape"))
-}
-
-/// Every dtype's name, for messages.
-pub fn dtype_names() -> String {
-    DTYPES.map(|r| r.name).join(", ")
 }

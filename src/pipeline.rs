@@ -9,6 +9,7 @@ use crate::execute::place;
 use girih_compiler::ir::graph::Graph;
 use girih_compiler::ir::plan::{Form, Plan};
 use girih_compiler::ir::program::Program;
+use girih_compiler::ir::simt_verify;
 use girih_compiler::lower::{self, Refusal, Schedule};
 use girih_compiler::pass::graph_to_plan::{self, PlanOptions};
 use girih_compiler::vocab::target::Target;
@@ -70,7 +71,15 @@ pub fn graph_to_plan(graph: &Graph, options: &Options) -> Plan {
 }
 
 fn plan_to_program(plan: &Plan, sources: &Sources, options: &Options) -> Result<Program> {
-    lower::plan_to_program(plan, &options.target, &options.schedule).map_err(|r| refused(&r, sources))
+    let program =
+        lower::plan_to_program(plan, &options.target, &options.schedule).map_err(|r| refused(&r, sources))?;
+    if cfg!(debug_assertions) {
+        for kernel in &program.kernels {
+            simt_verify::verify(kernel)
+                .map_err(|why| Error::Refused(format!("kernel {}: {why}", kernel.name)))?;
+        }
+    }
+    Ok(program)
 }
 
 fn refused(r: &Refusal, sources: &Sources) -> Error {

@@ -67,7 +67,7 @@ impl fmt::Display for Error {
             ),
             Error::NoDevice { ordinal, count } => write!(
                 f,
-                "there is no GPU {ordinal}: the driver shows {count} (CUDA_VISIBLE_DEVICES may hide some)"
+                "there is no GPU {ordinal}: the driver shows {count} (CUDA_VISIBLE_DEVICES may hide some). Choose another, or use --device sim"
             ),
             Error::NoNvrtc { looked } => write!(
                 f,

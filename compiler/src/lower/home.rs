@@ -100,7 +100,17 @@ fn made(
 ) -> Home {
     let t = graph.tensor(id);
     let strides = strides.unwrap_or_else(|| contiguous(t.dtype, &t.dims));
-    home(graph, id, strides, 256, role, program)
+    // Results are the caller's memory; their last version says how it is aligned.
+    let align = match &role {
+        BufferRole::Output(name) => output_align(graph, name),
+        _ => 256,
+    };
+    home(graph, id, strides, align, role, program)
+}
+
+fn output_align(graph: &Graph, name: &str) -> u32 {
+    let output = graph.outputs.iter().find(|o| o.name == name);
+    output.map(|o| graph.tensor(o.tensor).align).filter(|&a| a > 0).unwrap_or(256)
 }
 
 fn home(

@@ -1,7 +1,8 @@
 //! Substitution: axes by expressions, expressions by expressions.
 //!
-//! Invariant kept: an axis is bound once. A fold whose parts change gets fresh axes; one that does not change stays
-//! the same node.
+//! Invariant kept: an axis is bound once. Where axes are replaced, a fold whose parts change gets fresh axes; one that
+//! does not change stays the same node. Where expressions are replaced, folds keep their axes, for the new expressions
+//! may speak of them.
 
 use crate::ir::graph::*;
 use std::collections::HashMap;
@@ -10,6 +11,8 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub struct Subst {
     done: HashMap<ExprId, ExprId>,
+    /// Folds keep their axes: what is put in for an expression speaks of the axes around it.
+    keeps_axes: bool,
 }
 
 impl Subst {
@@ -25,7 +28,7 @@ impl Subst {
 
     /// Replaces whole expressions.
     pub fn of_exprs(map: impl IntoIterator<Item = (ExprId, ExprId)>) -> Subst {
-        Subst { done: map.into_iter().collect() }
+        Subst { done: map.into_iter().collect(), keeps_axes: true }
     }
 
     /// Replaces one more expression from now on.
@@ -57,17 +60,31 @@ impl Subst {
             return e;
         }
         let mut axes = Vec::new();
+        let mut moved = Vec::new();
         for &a in &f.axes {
             let (lo, hi) = (g.axis(a).lo, g.axis(a).hi);
-            let (lo, hi) = (self.apply(g, lo), self.apply(g, hi));
+            let (new_lo, new_hi) = (self.apply(g, lo), self.apply(g, hi));
+            if self.keeps_axes && (lo, hi) == (new_lo, new_hi) {
+                axes.push(a);
+                continue;
+            }
             let (name, span) = (g.axis(a).name.clone(), g.axis(a).span);
-            let fresh = g.new_axis(name, lo, hi, span);
+            let fresh = g.new_axis(name, new_lo, new_hi, span);
             let (from, to) = (g.axis_expr(a), g.axis_expr(fresh));
-            self.done.insert(from, to);
+            if self.keeps_axes {
+                moved.push((a, to));
+            } else {
+                self.done.insert(from, to);
+            }
             axes.push(fresh);
         }
-        let cond = f.cond.map(|c| self.apply(g, c));
-        let body = self.apply(g, f.body);
+        let mut cond = f.cond.map(|c| self.apply(g, c));
+        let mut body = self.apply(g, f.body);
+        if !moved.is_empty() {
+            let mut rename = Subst::of_axes(g, moved);
+            cond = cond.map(|c| rename.apply(g, c));
+            body = rename.apply(g, body);
+        }
         let (ty, span) = (g.ty(e), g.span(e));
         g.add(Expr::Fold(Fold { combine: f.combine, axes, cond, body }), ty, span)
     }

@@ -106,11 +106,11 @@ pub struct Lowering<'a> {
 
 /// Lowers a plan for a target under a schedule.
 pub fn plan_to_program(plan: &Plan, target: &Target, schedule: &Schedule) -> Result<Program, Refusal> {
-    let schedule = &schedule::effective(plan, target, schedule);
-    let mut cx = Lowering::new(plan, target, schedule);
+    let whole = &schedule::effective(plan, target, schedule);
+    let mut cx = Lowering::new(plan, target, whole);
     for k in &plan.kernels {
         let first = cx.program.kernels.len();
-        cx.lower_kernel(k)?;
+        cx.lower_as_written(k, schedule)?;
         let simt = (first..cx.program.kernels.len()).collect();
         cx.program.forms.push(FormRow { kernel: k.name.clone(), form: k.form, simt });
     }
@@ -159,6 +159,27 @@ impl<'a> Lowering<'a> {
             open: vec![Vec::new()],
             names: BTreeSet::new(),
             unique: BTreeSet::new(),
+        }
+    }
+
+    /// A `tile` block may be written with another form of the op in mind (a product's tile, where one row is left at
+    /// this size): what a form other than `contract` cannot follow is left out then. What `asked` says itself is not.
+    fn lower_as_written(&mut self, k: &'a PlanKernel, asked: &'a Schedule) -> Result<(), Refusal> {
+        let whole = self.schedule;
+        let own = asked.kernels.get(&k.name);
+        let written = whole.kernels.get(&k.name) != own;
+        let (kernels, steps) = (self.program.kernels.len(), self.open.last().map_or(0, Vec::len));
+        let done = self.lower_kernel(k);
+        match done {
+            Err(why) if why.setting.is_some() && written && k.form != Form::Contract => {
+                self.program.kernels.truncate(kernels);
+                self.open.last_mut().expect("the program's own steps are always open").truncate(steps);
+                self.schedule = asked;
+                let done = self.lower_kernel(k);
+                self.schedule = whole;
+                done
+            }
+            done => done,
         }
     }
 

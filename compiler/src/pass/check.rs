@@ -24,7 +24,8 @@ const TRIES: usize = 48;
 /// Everything that is wrong with the root file of a module, in the order of the text.
 pub fn check(module: &Module, _sources: &Sources) -> Vec<Diagnostic> {
     with_stack(|| {
-        let mut all = tiles::check_blocks(module);
+        let mut all = module.warnings.clone();
+        all.extend(tiles::check_blocks(module));
         for item in &module.root().file.items {
             match item {
                 Item::Op(op) => all.extend(check_op(module, op)),
@@ -89,7 +90,8 @@ fn check_typed(module: &Module, op: &Op, types: &BTreeMap<String, String>) -> Ve
                 .collect(),
         });
         samples += 1;
-        if samples == SAMPLES {
+        let certain = |d: &Diagnostic| d.severity == Severity::Error && !depends_on_sizes(d);
+        if samples == SAMPLES || found.iter().flatten().any(certain) {
             break;
         }
     }

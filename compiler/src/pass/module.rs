@@ -26,6 +26,8 @@ pub struct Unit {
 #[derive(Clone, Debug)]
 pub struct Module {
     pub units: Vec<Unit>,
+    /// What is odd, but not wrong, in how the files hang together.
+    pub warnings: Vec<Diagnostic>,
     /// The unit that is always there, below all imports.
     prelude: usize,
 }
@@ -146,7 +148,7 @@ pub fn load(
     if loader.diags.iter().any(|d| d.severity == Severity::Error) {
         return Err(loader.diags);
     }
-    Ok(Module { units: loader.units, prelude })
+    Ok(Module { units: loader.units, warnings: loader.diags, prelude })
 }
 
 struct Loader<'a> {
@@ -162,7 +164,8 @@ struct Loader<'a> {
 impl Loader<'_> {
     fn unit(&mut self, name: &str, qualifier: String, text: &str) -> usize {
         let source = self.sources.add(name, text);
-        let (file, diags) = girih_dsl::parse(text, source);
+        // A parser by recursive descent needs room for nested brackets.
+        let (file, diags) = super::ast_to_graph::with_stack(|| girih_dsl::parse(text, source));
         self.diags.extend(diags);
         let index = self.units.len();
         self.known.insert(name.to_string(), index);

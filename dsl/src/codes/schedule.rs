@@ -1,5 +1,126 @@
-//! E06xx: `tile` and `profile`.
+//! E06xx: `tile` and `profile` blocks.
 
 use super::Code;
 
-pub const ROWS: &[Code] = &[];
+pub const ROWS: &[Code] = &[
+    Code {
+        code: "E0601",
+        title: "tile block of no op",
+        text: "A `tile` or `profile` block names an op of the file or of an import.
+
+wrong:
+    op f[M, N](x: f32[M, N]) -> (y: f32[M]) {
+        y[m] = sum[n](x[m, n])
+    }
+    tile g { warps = 4 }
+
+right:
+    tile f { warps = 4 }
+",
+    },
+    Code {
+        code: "E0602",
+        title: "unknown target",
+        text: "A block is for the targets sm_75, sm_80, sm_86, sm_89, sm_90, sm_100 and sm_120.
+
+wrong:
+    op f[M, N](x: f32[M, N]) -> (y: f32[M]) {
+        y[m] = sum[n](x[m, n])
+    }
+    tile f for sm_91 { warps = 4 }
+
+right:
+    tile f for sm_90 { warps = 4 }
+",
+    },
+    Code {
+        code: "E0603",
+        title: "no such definition",
+        text: "`tile OP.name`, `store` and `inline` name definitions of the op.
+
+wrong:
+    op f[M, N](x: f32[M, N]) -> (y: f32[M]) {
+        y[m] = sum[n](x[m, n])
+    }
+    tile f.acc { warps = 4 }
+
+right:
+    tile f.y { warps = 4 }
+",
+    },
+    Code {
+        code: "E0604",
+        title: "unknown setting",
+        text: "A `tile` block holds the settings of the table in section 9 of the language reference.
+
+wrong:
+    op f[M, N](x: f32[M, N]) -> (y: f32[M]) {
+        y[m] = sum[n](x[m, n])
+    }
+    tile f { warp = 4 }
+
+right:
+    tile f { warps = 4 }
+",
+    },
+    Code {
+        code: "E0605",
+        title: "setting with or without axes",
+        text: "block, step, split, cluster and unroll are said of axes; the others are not.
+
+wrong:
+    op f[M, N](x: f32[M, N]) -> (y: f32[M]) {
+        y[m] = sum[n](x[m, n])
+    }
+    tile f { block = 64 }
+
+right:
+    tile f { block m = 64 }
+",
+    },
+    Code {
+        code: "E0606",
+        title: "no such axis",
+        text: "`block` and `cluster` speak of the axes on the left of the definition; step, split and unroll also of its folds.
+
+wrong:
+    op f[M, N](x: f32[M, N]) -> (y: f32[M]) {
+        y[m] = sum[n](x[m, n])
+    }
+    tile f { block q = 64 }
+
+right:
+    tile f { block m = 64 }
+",
+    },
+    Code {
+        code: "E0607",
+        title: "impossible value of a setting",
+        text: "Each setting has its own values: a number in a range, a set, or a word.
+
+wrong:
+    op f[M, N](x: f32[M, N]) -> (y: f32[M]) {
+        y[m] = sum[n](x[m, n])
+    }
+    tile f { warps = 100 }
+
+right:
+    tile f { warps = {4, 8} }
+",
+    },
+    Code {
+        code: "E0608",
+        title: "profile of no size",
+        text: "A profile names sizes, consts and dtype parameters of its op.
+
+wrong:
+    op f[M, N](x: f32[M, N]) -> (y: f32[M]) {
+        y[m] = sum[n](x[m, n])
+    }
+    profile f Q = 1..=64
+
+right:
+    profile f M = 1..=64, N = 4096
+",
+    },
+];

@@ -323,7 +323,10 @@ impl<'m> Elab<'m> {
     /// The body of a fn for these arguments.
     pub fn inline_fn(&mut self, unit: usize, f: &'m Function, args: Vec<Val>, span: Span) -> Val {
         let key = format!("fn {unit} {}", f.name.text);
-        if self.calls.contains(&key) || self.calls.len() > 40 {
+        if self.calls.len() > 48 {
+            return self.wrong(super::elab::too_much(span));
+        }
+        if self.calls.contains(&key) {
             let d = Diagnostic::error("E0113", span, format!("`{}` calls itself", f.name.text));
             return self.wrong(
                 d.also(f.name.span, "defined here")

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 /// Nested expressions and calls may go this deep.
 const MAX_DEPTH: u32 = 600;
 /// Expressions that one binding may look at, inlined ones counted each time.
-const MAX_WORK: u32 = 4_000_000;
+const MAX_WORK: u32 = 200_000;
 
 /// A tensor as an op sees it.
 #[derive(Clone, Debug)]
@@ -204,8 +204,7 @@ impl<'m> Elab<'m> {
     pub fn deeper<T>(&mut self, span: Span, f: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.work += 1;
         if self.depth >= MAX_DEPTH || self.work >= MAX_WORK {
-            let d = Diagnostic::error("E0130", span, "this is nested too deeply, or expands to too much");
-            self.report(d.help("give parts of it names of their own"));
+            self.report(too_much(span));
             return None;
         }
         self.depth += 1;
@@ -379,6 +378,11 @@ impl<'m> Elab<'m> {
             None => Poly::var(name.text.clone()),
         }
     }
+}
+
+pub fn too_much(span: Span) -> Diagnostic {
+    Diagnostic::error("E0130", span, "this is nested too deeply, or expands to too much")
+        .help("give parts of it names of their own")
 }
 
 pub fn unknown_dtype(name: &Name) -> Diagnostic {

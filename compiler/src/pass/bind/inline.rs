@@ -32,7 +32,11 @@ impl<'m> Elab<'m> {
 
     fn try_op_call(&mut self, s: &'m Stmt, unit: usize, op: &'m Op, args: &[Arg]) -> Option<()> {
         let key = format!("op {unit} {}", op.name.text);
-        if self.calls.contains(&key) || self.frames.len() > 24 {
+        if self.frames.len() > 24 {
+            self.report(super::elab::too_much(s.value.span));
+            return None;
+        }
+        if self.calls.contains(&key) {
             let d = Diagnostic::error("E0113", s.value.span, format!("`{}` calls itself", op.name.text));
             self.report(
                 d.also(op.name.span, "defined here")

@@ -104,6 +104,12 @@ impl Elab<'_> {
         bodies.iter().chain(&cond).for_each(|b| plain_uses(b, &axis.text, false, &mut uses));
         let mut dims: Vec<(bool, &Name, AxisRange)> = Vec::new();
         for u in uses {
+            if let Some(Meaning::Tensor(v)) = self.frame().names.get(&u.tensor.text)
+                && v.typ == super::typ::Typ::Error
+            {
+                // Its definition was wrong, which has been reported.
+                return None;
+            }
             if let Some(range) = self.dim_of(u.tensor, u.dim) {
                 dims.push((u.guarded, u.tensor, range));
             }

@@ -252,19 +252,22 @@ impl<'m> Elab<'m> {
 
     /// A range on the left: of sizes and constants only.
     pub fn written_left(&mut self, name: &Name, r: &Range) -> Option<AxisRange> {
-        let range = self.range(r)?;
-        let lo = build::literal_int(&self.g, range.lo);
-        let hi = build::literal_int(&self.g, range.hi);
-        if let (Some(lo), Some(hi)) = (lo, hi) {
+        let other = scan_names(r).into_iter().find(|n| self.is_new(n)).map(|n| n.text.clone());
+        let literal = match &other {
+            Some(_) => None,
+            None => {
+                let range = self.range(r)?;
+                let lo = build::literal_int(&self.g, range.lo);
+                lo.zip(build::literal_int(&self.g, range.hi)).map(|(lo, hi)| (range, lo, hi))
+            }
+        };
+        if let Some((range, lo, hi)) = literal {
             // An empty range is kept as lo..lo, so that extents are never negative.
             let hi = self.g.int(hi.max(lo));
             return Some(AxisRange { hi, ..range });
         }
-        let other = scan_names(r).into_iter().find(|n| self.is_new(n) && n.text != name.text);
-        let what = match other {
-            Some(o) => format!("the range of {} depends on {}", name.text, o.text),
-            None => format!("the range of {} depends on data", name.text),
-        };
+        let on = other.unwrap_or_else(|| "data".to_string());
+        let what = format!("the range of {} depends on {on}", name.text);
         let d = Diagnostic::error("E0204", r.span, what);
         self.report(
             d.help("on the left, ranges use sizes and constants: use a box and `if`, or offsets in folds"),

@@ -1,0 +1,127 @@
+//! Diagnostics: one case a file under `cases/diagnostics/`, one check for all.
+//!
+//! A case is a program, a line `---`, and what is reported. Its first line says what is run:
+//! `// run: check`, or `// run: bind OP N=3 k:2 x=f32[4, 5]` (sizes, consts, inputs). `BLESS=1` writes the reports anew.
+
+use girih_compiler::pass::ast_to_graph::{Bindings, bind};
+use girih_compiler::pass::{check, module};
+use girih_compiler::vocab::dtype::DType;
+use girih_dsl::diagnostic::Diagnostic;
+use girih_dsl::source::Sources;
+use std::path::{Path, PathBuf};
+
+fn cases() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/diagnostics");
+    let entries = std::fs::read_dir(folder).expect("the folder of cases is in the repository");
+    let mut all: Vec<PathBuf> = entries.map(|e| e.expect("a readable folder").path()).collect();
+    all.retain(|p| p.extension().is_some_and(|e| e == "case"));
+    all.sort();
+    all
+}
+
+/// `N=3 k:2 x=f32[4, 5]`
+fn bindings(words: &str) -> Bindings {
+    let mut b = Bindings::default();
+    for word in words.split_whitespace() {
+        if let Some((name, value)) = word.split_once(':') {
+            b.consts.insert(name.into(), value.into());
+            continue;
+        }
+        let (name, value) = word.split_once('=').expect("name=value");
+        match value.split_once('[') {
+            Some((dtype, dims)) => {
+                let dims = dims.trim_end_matches(']').split(',').filter(|d| !d.is_empty());
+                let dims = dims.map(|d| d.parse().expect("a dim")).collect();
+                b.inputs.insert(name.into(), (DType::parse(dtype).expect("a dtype"), dims));
+            }
+            None => {
+                b.dims.insert(name.into(), value.parse().expect("a size"));
+            }
+        }
+    }
+    b
+}
+
+/// What a case reports, as a person sees it.
+fn report(text: &str) -> String {
+    let mut sources = Sources::default();
+    // The one file that there is to import imports itself.
+    let read = |path: &str| match path {
+        "self.tile" => Ok("import \"self.tile\"".to_string()),
+        _ => Err("there is no such file".to_string()),
+    };
+    let diags: Vec<Diagnostic> = match module::load("case.tile", text, &mut sources, &read) {
+        Err(d) => d,
+        Ok(m) => {
+            let run = text
+                .lines()
+                .next()
+                .and_then(|l| l.strip_prefix("// run: "))
+                .expect("a first line `// run: …`");
+            match run.strip_prefix("bind ") {
+                None => check::check(&m, &sources),
+                Some(rest) => {
+                    let (op, words) = rest.split_once(' ').unwrap_or((rest, ""));
+                    bind(&m, op, &bindings(words)).map_or_else(|d| d, |b| b.warnings)
+                }
+            }
+        }
+    };
+    girih_dsl::render(&sources, &diags, false)
+}
+
+#[test]
+fn every_case_reports_what_it_says() {
+    let bless = std::env::var_os("BLESS").is_some();
+    let mut wrong = String::new();
+    for path in cases() {
+        let text = std::fs::read_to_string(&path).expect("a readable case");
+        let (program, expected) = text.split_once("\n---\n").expect("a line `---`");
+        let got = report(program);
+        let got = got.trim_end();
+        let name = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
+        let code = name.split('_').next().unwrap_or_default().to_uppercase();
+        if !got.contains(&code) {
+            wrong += &format!("{name} does not report {code}:\n{got}\n\n");
+        }
+        if bless {
+            std::fs::write(&path, format!("{program}\n---\n{got}\n")).expect("a writable case");
+        } else if got != expected.trim_end() {
+            wrong += &format!("{name} reports\n{got}\n\n");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}(BLESS=1 writes the reports anew)");
+}
+
+/// Codes as they stand in the sources of the semantic analysis.
+fn codes_in(folder: &Path, out: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).expect("a readable folder") {
+        let path = entry.expect("a readable folder").path();
+        if path.is_dir() {
+            codes_in(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let text = std::fs::read_to_string(&path).expect("a readable source");
+            let words = text.split('"').filter(|w| w.len() == 5 && w.starts_with(['E', 'W']));
+            out.extend(words.filter(|w| w[1..].chars().all(|c| c.is_ascii_digit())).map(str::to_string));
+        }
+    }
+}
+
+#[test]
+fn every_code_has_its_long_text_and_a_case() {
+    let mut codes = Vec::new();
+    codes_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pass"), &mut codes);
+    codes.sort();
+    codes.dedup();
+    assert!(codes.len() > 50, "only {} codes were found", codes.len());
+    let cases: Vec<String> = cases()
+        .iter()
+        .filter_map(|p| Some(p.file_stem()?.to_str()?.split('_').next()?.to_uppercase()))
+        .collect();
+    // A clash of two imports needs two libraries with one name, E0599 a defect.
+    let without_case = ["E0109", "E0599"];
+    for code in codes {
+        assert!(girih_dsl::codes::find(&code).is_some(), "{code} has no row in dsl/src/codes");
+        assert!(cases.contains(&code) || without_case.contains(&code.as_str()), "{code} has no case");
+    }
+}

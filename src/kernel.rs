@@ -8,16 +8,17 @@ use girih_compiler::ir::graph::{Graph, ScalarId, Tensor, TensorId};
 use girih_compiler::ir::plan::{Form, Plan};
 use girih_compiler::lower::Schedule;
 use girih_compiler::pass::ast_to_graph::{self, Bindings};
+use girih_compiler::pass::check;
 use girih_compiler::pass::module::{self, Module};
 use girih_compiler::vocab::dtype::{DType, Value};
 use girih_dsl::ast;
-use girih_dsl::diagnostic::Diagnostic;
+use girih_dsl::diagnostic::{Diagnostic, Severity};
 use girih_dsl::source::Sources;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A program, loaded and checked.
+/// A program, loaded.
 #[derive(Clone, Debug)]
 pub struct Kernel(Arc<Loaded>);
 
@@ -25,11 +26,10 @@ pub struct Kernel(Arc<Loaded>);
 struct Loaded {
     module: Module,
     sources: Sources,
-    warnings: Vec<Diagnostic>,
 }
 
 impl Kernel {
-    /// Loads a file and what it imports, and checks all of it.
+    /// Loads a file and what it imports.
     pub fn load(path: impl AsRef<Path>) -> Result<Kernel> {
         let path = path.as_ref();
         let text = read(path)?;
@@ -52,8 +52,7 @@ impl Kernel {
         let mut sources = Sources::default();
         let loaded = module::load(name, text, &mut sources, read);
         let module = loaded.map_err(|d| program_error(&sources, d))?;
-        let diagnostics = Vec::new();
-        Ok(Kernel(Arc::new(Loaded { module, sources, warnings: diagnostics })))
+        Ok(Kernel(Arc::new(Loaded { module, sources })))
     }
 
     /// Names of the ops that the file defines.
@@ -87,9 +86,14 @@ impl Kernel {
         &self.0.sources
     }
 
-    /// What is right, but perhaps not meant, as text; empty if there is nothing.
-    pub fn warnings(&self, color: bool) -> String {
-        girih_dsl::render(&self.0.sources, &self.0.warnings, color)
+    /// Checks every op of the file, for all sizes as far as that goes. Gives the warnings as text; empty if there are
+    /// none. Binding an op finds whatever is wrong with it for its sizes, so a run does not need this.
+    pub fn check(&self, color: bool) -> Result<String> {
+        let diagnostics = check::check(&self.0.module, &self.0.sources);
+        if diagnostics.iter().any(|d| d.severity == Severity::Error) {
+            return Err(program_error(&self.0.sources, diagnostics));
+        }
+        Ok(girih_dsl::render(&self.0.sources, &diagnostics, color))
     }
 }
 

@@ -19,8 +19,10 @@
 //! What is wrong with a program is told with the place and what to write instead:
 //!
 //! ```
-//! let wrong = girih::Kernel::from_text("f.tile", "op f[N](x: f32[N]) -> (y: f32[N]) { y[i] = z[i] }");
-//! assert!(wrong.unwrap_err().to_string().contains("f.tile:1"));
+//! let kernel = girih::Kernel::from_text("f.tile", "op f[N](x: f32[N]) -> (y: f32[N]) { y[i] = z[i] }")?;
+//! let wrong = kernel.check(false).unwrap_err();
+//! assert!(wrong.to_string().contains("f.tile:1"));
+//! # Ok::<(), girih::Error>(())
 //! ```
 //!
 //! On a GPU, a launch takes the caller's device memory and stream. It is checked and bound once, then launched

@@ -9,7 +9,7 @@ use crate::execute::place;
 use girih_compiler::ir::graph::Graph;
 use girih_compiler::ir::plan::{Form, Plan};
 use girih_compiler::ir::program::Program;
-use girih_compiler::ir::simt_verify;
+use girih_compiler::ir::{graph_verify, simt_verify};
 use girih_compiler::lower::{self, Refusal, Schedule};
 use girih_compiler::pass::graph_to_plan::{self, PlanOptions};
 use girih_compiler::vocab::target::Target;
@@ -48,8 +48,10 @@ pub fn graph_to_cuda(
     see: &mut dyn FnMut(Level<'_>),
 ) -> Result<Lowered> {
     see(Level::Graph(graph));
+    verify_graph(graph, "graph")?;
     let plan = graph_to_plan::plan(graph, &PlanOptions { force: options.form, ..PlanOptions::default() });
     see(Level::Plan(&plan));
+    verify_graph(&plan.graph, "plan")?;
     let program = plan_to_program(&plan, sources, options)?;
     see(Level::Simt(&program));
     let cuda = lower::simt_to_cuda::print(&program, &options.target, sources);
@@ -71,15 +73,26 @@ pub fn graph_to_plan(graph: &Graph, options: &Options) -> Plan {
 }
 
 fn plan_to_program(plan: &Plan, sources: &Sources, options: &Options) -> Result<Program> {
-    let program =
-        lower::plan_to_program(plan, &options.target, &options.schedule).map_err(|r| refused(&r, sources))?;
-    if cfg!(debug_assertions) {
-        for kernel in &program.kernels {
-            simt_verify::verify(kernel)
-                .map_err(|why| Error::Refused(format!("kernel {}: {why}", kernel.name)))?;
-        }
-    }
+    let lowered = lower::plan_to_program(plan, &options.target, &options.schedule);
+    let program = lowered.map_err(|r| refused(&r, sources))?;
+    verify_kernels(&program)?;
     Ok(program)
+}
+
+/// The verifiers run between the stages of debug builds: a failure is a fault of the stage before.
+fn verify_graph(graph: &Graph, level: &str) -> Result<()> {
+    if !cfg!(debug_assertions) {
+        return Ok(());
+    }
+    graph_verify::verify(graph)
+        .map_err(|why| Error::Refused(format!("the {level} is malformed: {}", why.join("; "))))
+}
+
+fn verify_kernels(program: &Program) -> Result<()> {
+    let kernels = if cfg!(debug_assertions) { &program.kernels[..] } else { &[] };
+    kernels.iter().try_for_each(|k| {
+        simt_verify::verify(k).map_err(|why| Error::Refused(format!("kernel {} is malformed: {why}", k.name)))
+    })
 }
 
 fn refused(r: &Refusal, sources: &Sources) -> Error {

@@ -2,7 +2,8 @@
 
 use girih_compiler::ir::graph::Graph;
 use girih_compiler::ir::plan::Plan;
-use girih_compiler::ir::program::Program;
+use girih_compiler::ir::program::{Arg, BufferId, BufferRole, Program, Step};
+use girih_compiler::ir::simt_text;
 use std::fmt::Write;
 
 /// The graph.
@@ -33,5 +34,51 @@ pub fn notes(p: &Plan) -> String {
 
 /// A program: its buffers, kernels and steps.
 pub fn program(p: &Program) -> String {
-    format!("{p:#?}\n")
+    let mut s = String::new();
+    for b in &p.buffers {
+        let role = match &b.role {
+            BufferRole::Input(_) => "in".into(),
+            BufferRole::Inout(_, name) => format!("inout {name}"),
+            BufferRole::Output(name) => format!("out {name}"),
+            BufferRole::Workspace => "workspace".into(),
+            BufferRole::Constant(_) => "constant".into(),
+            BufferRole::Fault => "fault".into(),
+        };
+        let _ =
+            writeln!(s, "// buffer {}: {}{:?}, {} bytes, {role}", b.name, b.dtype.name(), b.dims, b.bytes);
+    }
+    steps(p, &p.steps, 0, &mut s);
+    for k in &p.kernels {
+        let _ = write!(s, "\n{}", simt_text::print(k));
+    }
+    s
+}
+
+/// What the host does, one line a step.
+fn steps(p: &Program, all: &[Step], depth: usize, s: &mut String) {
+    let name = |b: &BufferId| &p.buffers[b.0 as usize].name;
+    let gap = "  ".repeat(depth);
+    for step in all {
+        let _ = match step {
+            Step::Launch(l) => {
+                writeln!(s, "// {gap}launch {}({})", p.kernels[l.kernel].name, arguments(p, &l.args))
+            }
+            Step::Fill { buffer, byte } => writeln!(s, "// {gap}fill {} with byte {byte}", name(buffer)),
+            Step::Copy { from, to } => writeln!(s, "// {gap}copy {} to {}", name(from), name(to)),
+            Step::Repeat { count, .. } => writeln!(s, "// {gap}repeat {count} times"),
+        };
+        if let Step::Repeat { steps: inner, .. } = step {
+            steps(p, inner, depth + 1, s);
+        }
+    }
+}
+
+fn arguments(p: &Program, args: &[Arg]) -> String {
+    let one = |a: &Arg| match a {
+        Arg::Buffer(b) => p.buffers[b.0 as usize].name.clone(),
+        Arg::Scalar(i) => p.scalars[i.0 as usize].0.clone(),
+        Arg::Const(v) => format!("{v:?}"),
+        Arg::Counter => "counter".into(),
+    };
+    args.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 pub fn check(files: &[PathBuf]) -> Outcome {
     let mut outcome = Outcome::Right;
     for file in files {
-        match Kernel::load(file) {
-            Ok(kernel) => eprint!("{}", kernel.warnings(color())),
+        match Kernel::load(file).and_then(|kernel| kernel.check(color())) {
+            Ok(warnings) => eprint!("{warnings}"),
             Err(e) => {
                 eprintln!("{e}");
                 outcome = Outcome::Wrong;

@@ -59,7 +59,6 @@ const TIMED: u32 = 10;
 /// The op that the arguments name, with its sizes, consts and form.
 pub fn choose(args: &OpArgs) -> Result<Op> {
     let kernel = Kernel::load(&args.file)?;
-    eprint!("{}", kernel.warnings(color()));
     let mut op = match &args.op {
         Some(name) => kernel.op(name)?,
         None => kernel.only_op()?,

@@ -2,6 +2,7 @@
 
 mod build;
 mod forms;
+mod texts;
 
 use super::{Schedule, plan_to_program};
 use crate::host::HostTensor;

@@ -1,0 +1,198 @@
+//! Operators as people write them: text → plan (fused and not) → program → simulator, against the reference.
+
+use super::*;
+use crate::host::HostTensor;
+use crate::ir::graph::{Role, Tensor};
+use crate::lower::{Schedule, plan_to_program};
+use crate::pass::ast_to_graph::{Bindings, bind};
+use crate::pass::module;
+use crate::vocab::dtype::Value;
+use girih_dsl::source::Sources;
+
+/// Binds the one op of a text at these sizes.
+fn graph(text: &str, op: &str, dims: &[(&str, i64)]) -> Graph {
+    let mut sources = Sources::default();
+    let m = module::load("t.tile", text, &mut sources, &|_| Err("no imports here".into()));
+    let dims = dims.iter().map(|(k, v)| (k.to_string(), *v)).collect();
+    let bound = m.and_then(|m| bind(&m, op, &Bindings { dims, ..Bindings::default() }));
+    match bound {
+        Ok(b) => b.graph,
+        Err(d) => panic!("{op}: {:?}", d.iter().map(|d| &d.message).collect::<Vec<_>>()),
+    }
+}
+
+/// Values for an input: within the declared range, distinct where declared so, else small and of both signs.
+fn values(t: &Tensor, seed: i64) -> HostTensor {
+    let n: i64 = t.dims.iter().product();
+    let mix = |i: i64| (i * 7919 + seed * 104_729 + (i * i) % 31) % 1009;
+    match t.range {
+        Some((lo, hi)) if t.unique => {
+            let all: Vec<i64> = (0..n).map(|i| (lo.max(0) + (i * 5 + 3) % hi.max(1)) % hi).collect();
+            HostTensor::from_i64(t.dtype, &t.dims, &all)
+        }
+        Some((lo, hi)) => {
+            let all: Vec<i64> = (0..n).map(|i| lo + mix(i) % (hi - lo)).collect();
+            HostTensor::from_i64(t.dtype, &t.dims, &all)
+        }
+        None => {
+            let all: Vec<f64> = (0..n).map(|i| (mix(i) % 17 - 8) as f64 / 4.0).collect();
+            HostTensor::from_f64(t.dtype, &t.dims, &all)
+        }
+    }
+}
+
+fn check_text(text: &str, op: &str, dims: &[(&str, i64)]) {
+    let g = graph(text, op, dims);
+    let mut inputs = Inputs::default();
+    for (i, t) in g.tensors.iter().enumerate() {
+        if matches!(t.role, Role::Input | Role::Inout) && t.version == 0 {
+            inputs.tensors.insert(t.name.clone(), values(t, i as i64));
+        }
+    }
+    for s in &g.scalars {
+        inputs.scalars.insert(s.name.clone(), s.default.unwrap_or(Value::F32(0.5)));
+    }
+    let want = reference::run(&g, &inputs).unwrap_or_else(|e| panic!("{op} {dims:?}: {e:?}"));
+    for fuse in [false, true] {
+        let plan = plan(&g, &PlanOptions { fuse, ..PlanOptions::default() });
+        let target = Target::parse("sm_80").expect("a target of the table");
+        let program = plan_to_program(&plan, target, &Schedule::default())
+            .unwrap_or_else(|r| panic!("{op} {dims:?}: {}", r.message));
+        let got = sim::run(&program, &inputs, &SimOptions::default())
+            .unwrap_or_else(|e| panic!("{op} {dims:?} fuse {fuse}: {e}"));
+        for (name, want) in &want.outputs {
+            if let Err(m) = reference::compare(want, &got.outputs[name]) {
+                panic!("{op} {dims:?} fuse {fuse}: {name}: {m}");
+            }
+        }
+    }
+}
+
+#[test]
+fn inouts_are_updated_as_if_in_order() {
+    let shift = "op shift[N](inout x: f32[N]) { x[i] = (x[i-1] else 0) + 1 }";
+    check_text(shift, "shift", &[("N", 700)]);
+    let broadcast = "op b[M, N](inout t: f32[M], x: f32[M, N]) -> (y: f32[M, N]) {
+        y[i, j] = t[i] + x[i, j]
+        t[i] = -t[i]
+    }";
+    check_text(broadcast, "b", &[("M", 5), ("N", 70)]);
+    let swap = "op swap[N](inout a: f16[N], inout b: f16[N]) { c[i] = a[i] a[i] = b[i] b[i] = c[i] }";
+    check_text(swap, "swap", &[("N", 33)]);
+    let packed = "op p[M, N](inout q: i4[M, N], ids: i32[M] in 0..M) { q[ids[m], n] += q[m, n] }";
+    check_text(packed, "p", &[("M", 6), ("N", 5)]);
+    let part = "op part[N](inout x: f32[N, N]) { x[i, j in 0..2] max= x[j, i] + 0.5 }";
+    check_text(part, "part", &[("N", 7)]);
+}
+
+#[test]
+fn recurrences_of_many_kinds() {
+    let two = "op two[T, N](x: f32[T, N]) -> (a: f32[T, N], b: f32[T, N]) {
+        a[t, n] = 0.5 * (b[t-1, n] else 1) + x[t, n]
+        b[t, n] = 0.25 * a[t, n] - (a[t-2, n] else x[0, n])
+    }";
+    check_text(two, "two", &[("T", 9), ("N", 40)]);
+    let last = "op last[T, N](x: f32[T, N]) -> (y: f32[N]) {
+        z: f32[t, n] = 0.9 * (z[t-1, n] else 0) + x[t, n]
+        y[n] = z[T-1, n]
+    }";
+    check_text(last, "last", &[("T", 30), ("N", 3)]);
+    let back = "op back[T](x: f64[T]) -> (y: f64[T]) { y[t] = x[t] - 0.5 * (y[t+1] else 0) }";
+    check_text(back, "back", &[("T", 100)]);
+    let edit = "op edit[M, N](a: i32[M], b: i32[N]) -> (d: i32[M+1, N+1]) {
+        d[i, j] = if i == 0 then i32(j) else if j == 0 then i32(i)
+                  else min(d[i-1, j] + 1, d[i, j-1] + 1, d[i-1, j-1] + (if a[i-1] == b[j-1] then 0 else 1))
+    }";
+    check_text(edit, "edit", &[("M", 12), ("N", 9)]);
+    let heat = "op heat[T, N](u0: f32[N]) -> (u: f32[T, N]) {
+        u[t, i] = if t == 0 then u0[i]
+                  else u[t-1, i] + 0.1 * (u[t-1, (i-1) % N] - 2 * u[t-1, i] + u[t-1, (i+1) % N])
+    }";
+    check_text(heat, "heat", &[("T", 6), ("N", 50)]);
+    check_text(heat, "heat", &[("T", 3), ("N", 9000)]);
+    let packed = "op acc[T, N](x: i4[T, N]) -> (y: i4[T, N]) { y[t, n] = (y[t-1, n] else 0) + x[t, n] }";
+    check_text(packed, "acc", &[("T", 5), ("N", 7)]);
+}
+
+#[test]
+fn scans_and_sorts_in_use() {
+    let scan = "fn last(a, b) from 0 = if b == 0 then a else b
+    op s[B, N](x: i32[B, N]) -> (y: f32[B, N], c: i8[B, N]) {
+        y[b, n] = cumsum[n](f32(x[b, n]) where x[b, n] > 0)
+        c[b, n] = i8(cummax[n](x[b, n]))
+    }";
+    let scan = scan.replace("(f32(x[b, n]) where x[b, n] > 0)", "(if x[b, n] > 0 then f32(x[b, n]) else 0)");
+    check_text(&scan, "s", &[("B", 3), ("N", 300)]);
+    let top = "op top[T, E, K](s: bf16[T, E]) -> (v: bf16[T, K], id: i32[T, K]) {
+        order[t, e] = argsort[e](-s[t, e])
+        v[t, k] = s[t, order[t, k]]
+        id[t, k] = order[t, k]
+    }";
+    check_text(top, "top", &[("T", 5), ("E", 60), ("K", 4)]);
+    check_text(top, "top", &[("T", 2), ("E", 3000), ("K", 7)]);
+    let odd = "op odd[N](x: f32[N]) -> (o: i4[N]) { r[i in 0..N] = argsort[i](x[i]) o[i] = r[i] }";
+    check_text(odd, "odd", &[("N", 8)]);
+}
+
+#[test]
+fn updates_in_use() {
+    let grad = "op g[V, T, D](dy: f16[T, D], ids: i64[T] in -1..V) -> (d: f32[V, D]) {
+        d[ids[t], j] += dy[t, j] where ids[t] >= 0
+    }";
+    check_text(grad, "g", &[("V", 5), ("T", 90), ("D", 17)]);
+    let hist = "op h[N](x: i32[N] in 0..11) -> (c: i32[11], m: f32[11]) {
+        c[x[i]] += 1
+        m[x[i]] max= f32(i)
+    }";
+    check_text(hist, "h", &[("N", 500)]);
+    let unique = "op u[N](x: f32[N], p: i32[N] in 0..N unique) -> (y: f32[N]) {
+        y[i] = 0
+        y[p[i]] = x[i]
+    }";
+    check_text(unique, "u", &[("N", 21)]);
+    let conv = "op ct[C, L, F, R](x: f32[C, L], w: f32[C, F, R]) -> (y: f32[F, 2*(L-1) + R]) {
+        y[f, 2*i + r] += sum[c](x[c, i] * w[c, f, r])
+    }";
+    check_text(conv, "ct", &[("C", 3), ("L", 20), ("F", 4), ("R", 5)]);
+    let narrow = "op n[N](x: i8[N], k: i32[N] in 0..4) -> (y: i8[4], z: bf16[4]) {
+        y[k[i]] += i32(x[i])
+        z[k[i]] min= f32(x[i])
+    }";
+    check_text(narrow, "n", &[("N", 300)]);
+}
+
+#[test]
+fn folds_over_data_and_odd_ranges() {
+    let ragged = "op r[B, N](x: f32[N], s: i32[B+1] in 0..N+1) -> (y: f32[B], n: i64[B]) {
+        y[b] = sum[j in s[b]..s[b+1]](x[j])
+        n[b] = argmax[j in s[b]..s[b+1]](x[j])
+    }";
+    check_text(ragged, "r", &[("B", 9), ("N", 50)]);
+    let low = "op low[N](x: f32[N]) -> (y: f32[N]) {
+        z[i in 1..=N] = x[i-1] * 2
+        y[i] = z[i+1] + z[N-i]
+    }";
+    check_text(low, "low", &[("N", 64)]);
+    let func = "fn far(a, b) from 0 = if abs(b) > abs(a) then b else a
+    op f[M, N](x: f32[M, N]) -> (y: f32[M], a: bool[M], k: i32[M]) {
+        y[m] = far[n](x[m, n])
+        a[m] = any[n where n % 3 == 1](x[m, n] > 1.5)
+        k[m] = i32(argmin[n in 2..N](x[m, n]))
+    }";
+    check_text(func, "f", &[("M", 6), ("N", 40)]);
+    let random = "op rnd[N](seed: i64) -> (u: f32[N], z: f32[N], r: i64[N]) {
+        u[i] = uniform(seed, i)
+        z[i] = normal(seed, i)
+        r[i] = randbits(seed, i)
+    }";
+    let g = graph(random, "rnd", &[("N", 77)]);
+    let mut inputs = Inputs::default();
+    inputs.scalars.insert("seed".into(), Value::I64(-5));
+    check(&g, &inputs);
+    let floor = "op fl[N](a: i32[N], b: i32[N]) -> (q: i32[N], r: i32[N], s: i32[N]) {
+        q[i] = a[i] / (b[i] * 0 + 3)
+        r[i] = a[i] % b[i] + a[i] / 4 + a[i] % 8
+        s[i] = (a[i] << b[i]) ^ (a[i] >> 1)
+    }";
+    check_text(floor, "fl", &[("N", 200)]);
+}

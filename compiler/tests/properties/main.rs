@@ -1,4 +1,5 @@
-//! Random programs: they bind, their text survives the formatter, the reference runs without a panic.
+//! Random programs: they bind, their text survives the formatter, the reference runs without a panic, and what is
+//! lowered from them, run in the simulator, is within the reference's bound.
 //!
 //! A failure shrinks and prints the `.tile` text with its inputs.
 
@@ -9,8 +10,13 @@ mod generate;
 use common::Case;
 use generate::Program;
 use girih_compiler::host::HostTensor;
+use girih_compiler::lower::{Schedule, plan_to_program};
+use girih_compiler::pass::graph_to_plan::{PlanOptions, plan};
+use girih_compiler::reference;
+use girih_compiler::sim::{self, SimOptions};
 use girih_compiler::vocab::dtype::{DType, Value};
 use girih_compiler::vocab::random;
+use girih_compiler::vocab::target::Target;
 use proptest::prelude::*;
 
 /// A number of an input: small, with a few zeros and ties among them.
@@ -45,6 +51,35 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default() }
 }
 
+/// What is wrong with the lowered program; `None` if nothing is.
+fn simulated(case: &Case, target: &str, fuse: bool) -> Option<String> {
+    let said = |what: String| Some(format!("{}\non {target}, fuse {fuse}: {what}", case.text));
+    let graph = match case.graph() {
+        Ok(g) => g,
+        Err(e) => return said(e),
+    };
+    let want = match reference::run(&graph, &case.inputs) {
+        Ok(w) => w,
+        Err(e) => return said(e.to_string()),
+    };
+    let target = Target::parse(target).expect("a target of the table");
+    let plan = plan(&graph, &PlanOptions { fuse, ..PlanOptions::default() });
+    let program = match plan_to_program(&plan, target, &Schedule::default()) {
+        Ok(p) => p,
+        Err(e) => return said(e.message),
+    };
+    let got = match sim::run(&program, &case.inputs, &SimOptions::default()) {
+        Ok(g) => g,
+        Err(e) => return said(e.to_string()),
+    };
+    for (name, want) in &want.outputs {
+        if let Err(e) = reference::compare(want, &got.outputs[name]) {
+            return said(format!("{name}: {e}"));
+        }
+    }
+    None
+}
+
 proptest! {
     #![proptest_config(config(200))]
 
@@ -55,10 +90,10 @@ proptest! {
             Ok(g) => g,
             Err(said) => return Err(TestCaseError::fail(format!("{}\n{said}", case.text))),
         };
-        let out = girih_compiler::reference::run(&graph, &case.inputs);
+        let out = reference::run(&graph, &case.inputs);
         let out = out.map_err(|f| TestCaseError::fail(format!("{}\n{f}", case.text)))?;
         for (name, y) in &out.outputs {
-            let own = girih_compiler::reference::compare(y, &y.tensor);
+            let own = reference::compare(y, &y.tensor);
             prop_assert!(own.is_ok(), "{}\n{name} does not admit its own value: {}", case.text, own.unwrap_err());
         }
     }
@@ -69,5 +104,57 @@ proptest! {
         let once = girih_dsl::format(&text).map_err(|d| TestCaseError::fail(format!("{text}\n{d:?}")))?;
         let twice = girih_dsl::format(&once).map_err(|d| TestCaseError::fail(format!("{once}\n{d:?}")))?;
         prop_assert_eq!(&once, &twice);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(60))]
+
+    #[test]
+    fn the_simulator_is_within_the_bound(p in generate::program(), seed in 0..1000i64, old in any::<bool>(), fuse in any::<bool>()) {
+        let wrong = simulated(&case(&p, seed), if old { "sm_80" } else { "sm_90a" }, fuse);
+        prop_assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
+    }
+}
+
+/// Counts what goes wrong over many programs, without shrinking: one example of each kind.
+#[test]
+#[ignore = "a survey, to be read"]
+fn survey() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut kinds: std::collections::BTreeMap<String, (usize, String)> = Default::default();
+    let count = config(400).cases;
+    std::panic::set_hook(Box::new(|p| {
+        if std::env::var_os("SAY").is_some() {
+            eprintln!("{p}\n{}", std::backtrace::Backtrace::force_capture())
+        }
+    }));
+    for seed in 0..count as i64 {
+        let p = generate::program().new_tree(&mut runner).expect("the strategy rejects nothing").current();
+        for fuse in [false, true] {
+            let target = ["sm_80", "sm_90a"][seed as usize % 2];
+            let ran = std::panic::catch_unwind(|| simulated(&case(&p, seed), target, fuse));
+            let wrong = match ran {
+                Ok(w) => w,
+                Err(e) => {
+                    let text = e.downcast_ref::<String>().cloned();
+                    let text = text.or(e.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
+                    Some(format!("{}\non {target}, fuse {fuse}: panic: {text}", p.text()))
+                }
+            };
+            let Some(wrong) = wrong else { continue };
+            let what = wrong.rsplit("fuse ").next().unwrap_or_default();
+            let kind: String = what.chars().filter(|c| !c.is_ascii_digit()).take(48).collect();
+            let entry = kinds.entry(kind).or_insert((0, wrong.clone()));
+            entry.0 += 1;
+            if wrong.len() < entry.1.len() {
+                entry.1 = format!("{wrong}\n{} x {}", p.m, p.n);
+            }
+        }
+    }
+    let _ = std::panic::take_hook();
+    for (n, example) in kinds.values() {
+        println!("{n} times:\n{example}\n");
     }
 }

@@ -193,8 +193,10 @@ fn group_wavefronts(addresses: &[u32; 32], mask: u32, len: u32) -> u32 {
             }
         }
     }
-    let most = (0..32).map(|b| others.iter().filter(|o| o.0 == b).count() as u32).max().unwrap_or(0);
-    1 + if others.is_empty() { 0 } else { most }
+    if others.is_empty() {
+        return 1;
+    }
+    1 + (0..32).map(|b| others.iter().filter(|o| o.0 == b).count() as u32).max().unwrap_or(0)
 }
 
 #[cfg(test)]

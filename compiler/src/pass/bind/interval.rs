@@ -68,7 +68,8 @@ fn rem(a: Iv, b: Iv) -> Iv {
     if b.1 < 0 {
         return if a.1 <= 0 && a.0 > b.1 { a } else { (b.0 + 1, 0) };
     }
-    union(a, (b.0.min(0) + 1, b.1.max(1) - 1))
+    // x % 0 is x.
+    union(a, ((b.0 + 1).min(0), (b.1 - 1).max(0)))
 }
 
 /// The least value of the form 2ᵏ−1 that is not below `v`.

@@ -64,6 +64,12 @@ fn every_accepted_entry_binds() {
                 if let Err(broken) = girih_compiler::ir::graph_verify::verify(&b.graph) {
                     wrong += &format!("{}: {broken:#?}\n", entry["name"]);
                 }
+                let text = girih_compiler::ir::graph_text::print(&b.graph);
+                match girih_compiler::ir::graph_text::read(&text) {
+                    Ok(g) if girih_compiler::ir::graph_text::print(&g) == text => {}
+                    Ok(_) => wrong += &format!("{}: reads back as another graph\n", entry["name"]),
+                    Err(e) => wrong += &format!("{}: does not read back: {e}\n", entry["name"]),
+                }
                 let outputs = entry["outputs"].as_object().expect("outputs");
                 for (name, spec) in outputs {
                     let Some(o) = b.graph.outputs.iter().find(|o| o.name == *name) else {

@@ -88,8 +88,7 @@ impl Verifier<'_> {
                 _ => true,
             };
             // A node is made of nodes that stood before it.
-            let fold = matches!(node.expr, Expr::Fold(_));
-            if !ok || (!fold && g.children(ExprId(i as u32)).iter().any(|c| c.0 as usize >= i)) {
+            if !ok || g.children(ExprId(i as u32)).iter().any(|c| c.0 as usize >= i) {
                 bad.push(format!("expression {i} names something that is not there"));
             }
         }
@@ -98,10 +97,20 @@ impl Verifier<'_> {
                 bad.push(format!("the range of {} is not there", a.name));
             }
         }
-        for s in &g.stmts {
-            if s.targets().iter().any(|t| t.0 as usize >= nt) {
-                bad.push("a statement defines a tensor that is not there".into());
+        for (i, s) in g.stmts.iter().enumerate() {
+            let (tensors, axes, exprs) = parts(s);
+            let ok = tensors.iter().all(|t| (t.0 as usize) < nt)
+                && axes.iter().all(|a| (a.0 as usize) < na)
+                && exprs.iter().all(|e| (e.0 as usize) < ne);
+            if !ok {
+                bad.push(format!("statement {i} names something that is not there"));
             }
+        }
+        let here = |t: TensorId| (t.0 as usize) < nt;
+        if g.fold_fns.iter().any(|f| f.body.0 as usize >= ne || f.unit.0 as usize >= ne)
+            || g.outputs.iter().any(|o| !here(o.tensor) || o.inout.is_some_and(|t| !here(t)))
+        {
+            bad.push("an output or a fold fn names something that is not there".into());
         }
         let ok = bad.is_empty();
         bad.into_iter().for_each(|b| self.say(b));
@@ -323,6 +332,28 @@ impl Verifier<'_> {
                 Combine::Fn(x) => self.g.fold_fn(x).ty == body && body == ty,
             }
     }
+}
+
+/// The tensors, axes and expressions that a statement names.
+fn parts(s: &Stmt) -> (Vec<TensorId>, Vec<AxisId>, Vec<ExprId>) {
+    let mut tensors = s.targets();
+    let (axes, exprs): (Vec<AxisId>, Vec<ExprId>) = match s {
+        Stmt::Define(d) => (d.axes.clone(), vec![d.value]),
+        Stmt::Scan(s) => (s.axes.clone(), s.cond.into_iter().chain([s.body]).collect()),
+        Stmt::Sort(s) => (s.axes.clone(), vec![s.key]),
+        Stmt::Recur(r) => (
+            r.members.iter().flat_map(|d| d.axes.iter().copied()).collect(),
+            r.members.iter().map(|d| d.value).collect(),
+        ),
+        Stmt::Update(u) => {
+            if let Base::Tensor(t) = u.base {
+                tensors.push(t);
+            }
+            (u.axes.clone(), u.index.iter().copied().chain(u.cond).chain([u.value]).collect())
+        }
+        Stmt::Table { .. } => (Vec::new(), Vec::new()),
+    };
+    (tensors, axes, exprs)
 }
 
 /// May a value of this type be rounded to a dtype: its compute type, or f64 to a narrower float.

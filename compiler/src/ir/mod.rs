@@ -1,6 +1,7 @@
 //! The levels between the syntax tree and CUDA text.
 
 pub mod graph;
+pub mod graph_text;
 pub mod graph_verify;
 pub mod layout;
 pub mod plan;

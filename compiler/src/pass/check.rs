@@ -70,7 +70,11 @@ fn check_typed(module: &Module, op: &Op, types: &BTreeMap<String, String>) -> Ve
     let mut first_refusal = None;
     for n in 0..TRIES {
         let b = sample(op, types, n);
-        let r = bind_here(module, &op.name.text, &b, |e| e.trial = 1 << 10);
+        let r = bind_here(module, &op.name.text, &b, |e| {
+            e.trial = 1 << 10;
+            let sizes: Vec<String> = b.dims.iter().map(|(n, v)| format!("{n} = {v}")).collect();
+            e.sample = Some(sizes.join(", ")).filter(|s| !s.is_empty());
+        });
         let diags = match r {
             Ok(b) => b.warnings,
             Err(d) if d.iter().all(|d| is_about_sizes(d) || d.severity == Severity::Warning) => {

@@ -324,7 +324,8 @@ impl<'m> Elab<'m> {
     pub fn inline_fn(&mut self, unit: usize, f: &'m Function, args: Vec<Val>, span: Span) -> Val {
         let key = format!("fn {unit} {}", f.name.text);
         if self.calls.len() > 48 {
-            return self.wrong(super::elab::too_much(span));
+            let at = self.sites.first().copied().unwrap_or(span);
+            return self.wrong(super::elab::too_much(at));
         }
         if self.calls.contains(&key) {
             let d = Diagnostic::error("E0113", span, format!("`{}` calls itself", f.name.text));
@@ -339,9 +340,11 @@ impl<'m> Elab<'m> {
             frame.taken.insert(p.text.clone(), p.span);
         }
         self.calls.push(key);
+        self.sites.push(span);
         self.frames.push(frame);
         let v = self.expr(&f.body);
         self.frames.pop();
+        self.sites.pop();
         self.calls.pop();
         v
     }

@@ -143,6 +143,10 @@ pub struct Elab<'m> {
     fresh: u32,
     /// Names of ops and fns that are being inlined.
     pub calls: Vec<String>,
+    /// Where the fns that are being inlined are called.
+    pub sites: Vec<Span>,
+    /// Sizes that stand for the user's, to be named where an error depends on them.
+    pub sample: Option<String>,
 }
 
 impl<'m> Elab<'m> {
@@ -167,6 +171,8 @@ impl<'m> Elab<'m> {
             work: 0,
             fresh: 0,
             calls: Vec::new(),
+            sites: Vec::new(),
+            sample: None,
         }
     }
 
@@ -180,9 +186,15 @@ impl<'m> Elab<'m> {
 
     /// Reports once at a place.
     pub fn report(&mut self, d: Diagnostic) {
-        if self.seen.insert((d.code, d.span)) {
+        let enough = d.code == "E0130" && self.diags.iter().any(|x| x.code == "E0130");
+        if !enough && self.seen.insert((d.code, d.span)) {
             self.diags.push(d);
         }
+    }
+
+    /// ` (for N = 5)` where the sizes are samples.
+    pub fn for_sample(&self) -> String {
+        self.sample.as_ref().map_or(String::new(), |s| format!(" (for {s})"))
     }
 
     pub fn failed(&self) -> bool {
@@ -204,7 +216,8 @@ impl<'m> Elab<'m> {
     pub fn deeper<T>(&mut self, span: Span, f: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.work += 1;
         if self.depth >= MAX_DEPTH || self.work >= MAX_WORK {
-            self.report(too_much(span));
+            // At the call in the op itself: what it expands to is not what was written there.
+            self.report(too_much(self.sites.first().copied().unwrap_or(span)));
             return None;
         }
         self.depth += 1;

@@ -40,6 +40,11 @@ impl Elab<'_> {
         }
         let Some(view) = self.view(name) else { return self.poison() };
         let index = index.unwrap_or_default();
+        if view.typ == Typ::Error {
+            // Its definition was wrong, which has been reported.
+            self.indices(index);
+            return self.poison();
+        }
         if index.len() != view.sym.len() {
             return self.wrong(count_of_indices(name, index.len(), view.sym.len(), span));
         }
@@ -362,6 +367,7 @@ impl Elab<'_> {
             "`{}` is read outside{place}: {which} is {value}, the axis is {}..{}",
             name.text, inside.0, inside.1
         );
+        let what = what + &self.for_sample();
         let ways = "give the axis a range (i in 1..N), guard the read (if i > 0 then …), give it a default \
                     ((x[i-1] else 0)), or clamp the index (max(i-1, 0))";
         Diagnostic::error("E0203", span, what).label(format!("{value}{place}")).help(ways)

@@ -122,6 +122,9 @@ impl<'m> Elab<'m> {
                 }
             }
         }
+        if !ok {
+            return None;
+        }
         for p in &op.params {
             let Some(d) = self.dtype(&p.dtype) else {
                 ok = false;

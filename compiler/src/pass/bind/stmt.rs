@@ -349,7 +349,7 @@ impl<'m> Elab<'m> {
                 "`{}` must be defined for {} in 0..{n}, this is {lo}..{hi}",
                 t.name.text, a.name.text
             );
-            let e = Diagnostic::error("E0402", a.name.span, what);
+            let e = Diagnostic::error("E0402", a.name.span, what + &self.for_sample());
             self.report(e.help("define it whole first (= 0, or one `if`), then update a part of it"));
         }
     }

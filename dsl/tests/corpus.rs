@@ -93,6 +93,6 @@ fn a_thousand_lines_parse_quickly() {
             start.elapsed()
         })
         .min();
-    let limit = std::time::Duration::from_millis(if cfg!(debug_assertions) { 200 } else { 20 });
+    let limit = std::time::Duration::from_millis(if cfg!(debug_assertions) { 4000 } else { 20 });
     assert!(best.is_some_and(|b| b < limit), "{} lines took {best:?}", text.lines().count());
 }

@@ -6,7 +6,7 @@
 //! a `Chain` goes one way; no expression is deeper than [`MAX_DEPTH`], so walks over it may recurse.
 
 use pest::Parser;
-use pest::iterators::Pair;
+use pest::iterators::{Pair, Pairs};
 use pest_derive::Parser;
 
 use crate::ast::*;
@@ -134,14 +134,18 @@ fn is_keyword(rule: Rule) -> bool {
 const GRAMMAR: &str = "the grammar has this part";
 
 impl<'t> Builder<'t> {
-    fn items(&mut self, pairs: pest::iterators::Pairs<'t, Rule>) -> Vec<Item> {
+    fn items(&mut self, pairs: Pairs<'t, Rule>) -> Vec<Item> {
         let file = pairs.into_iter().next().expect(GRAMMAR);
         parts(file).map(|item| self.item(item.into_inner().next().expect(GRAMMAR))).collect()
     }
 
-    /// The span of a pair, without the white space and comments that pest lets it end with.
     fn span(&self, pair: &P<'_>) -> Span {
-        let (start, end) = (pair.as_span().start() + self.offset, pair.as_span().end() + self.offset);
+        self.trimmed(pair.as_span())
+    }
+
+    /// A span without the white space and comments that pest lets it end with.
+    fn trimmed(&self, span: pest::Span<'_>) -> Span {
+        let (start, end) = (span.start() + self.offset, span.end() + self.offset);
         let next = self.tokens.partition_point(|t| t.start < end);
         let last = self.tokens[..next].iter().rev().find(|t| !t.is_comment());
         let end = last.map_or(end, |t| t.end.min(end)).max(start);
@@ -357,27 +361,41 @@ impl<'t> Builder<'t> {
         self.deep(pair).0
     }
 
-    /// Any of the rules from `expr` down to `atom`.
+    /// Any of the rules from `expr` down to `atom`. Most levels hold just the next one and are passed in a loop.
     fn deep(&mut self, pair: P<'t>) -> Deep {
-        match pair.as_rule() {
-            Rule::expr => self.choice_or_operand(pair),
-            Rule::cmp => self.comparison(pair),
-            Rule::unary => self.unary(pair),
-            Rule::power => self.power(pair),
-            Rule::atom => self.atom(pair),
-            _ => self.left_chain(pair),
+        let mut pair = pair;
+        loop {
+            let (rule, span) = (pair.as_rule(), pair.as_span());
+            if rule == Rule::atom {
+                return self.atom(pair);
+            }
+            let mut inner = pair.into_inner();
+            if inner.len() > 1 {
+                return self.operation(rule, span, inner);
+            }
+            pair = inner.next().expect(GRAMMAR);
         }
     }
 
-    fn choice_or_operand(&mut self, pair: P<'t>) -> Deep {
-        let span = self.span(&pair);
-        let mut operands = parts(pair);
-        let (first, depth) = self.deep(operands.next().expect(GRAMMAR));
-        let Some(then) = operands.next() else { return (first, depth) };
-        let (then, d1) = self.deep(then);
+    /// A level that has an operator.
+    fn operation(&mut self, rule: Rule, span: pest::Span<'t>, inner: Pairs<'t, Rule>) -> Deep {
+        match rule {
+            Rule::expr => self.choice_of_two(self.trimmed(span), inner),
+            Rule::cmp => self.comparison(self.trimmed(span), inner),
+            Rule::unary => self.unary(self.trimmed(span), inner),
+            Rule::power => self.power(self.trimmed(span), inner),
+            level => self.left_chain(level, inner),
+        }
+    }
+
+    /// `if a then b else c`.
+    fn choice_of_two(&mut self, span: Span, inner: Pairs<'t, Rule>) -> Deep {
+        let mut operands = inner.filter(|p| !is_keyword(p.as_rule()));
+        let (cond, d0) = self.deep(operands.next().expect(GRAMMAR));
+        let (then, d1) = self.deep(operands.next().expect(GRAMMAR));
         let (other, d2) = self.deep(operands.next().expect(GRAMMAR));
-        let kind = ExprKind::If(Box::new(first), Box::new(then), Box::new(other));
-        self.node(kind, span, depth.max(d1).max(d2))
+        let kind = ExprKind::If(Box::new(cond), Box::new(then), Box::new(other));
+        self.node(kind, span, d0.max(d1).max(d2))
     }
 
     fn node(&mut self, kind: ExprKind, span: Span, below: usize) -> Deep {
@@ -385,9 +403,7 @@ impl<'t> Builder<'t> {
     }
 
     /// Operators of one level, applied from the left.
-    fn left_chain(&mut self, pair: P<'t>) -> Deep {
-        let level = pair.as_rule();
-        let mut inner = pair.into_inner();
+    fn left_chain(&mut self, level: Rule, mut inner: Pairs<'t, Rule>) -> Deep {
         let (mut left, mut depth) = self.deep(inner.next().expect(GRAMMAR));
         while let Some(next) = inner.next() {
             let (op, right) = match next.as_rule() {
@@ -417,12 +433,11 @@ impl<'t> Builder<'t> {
         );
     }
 
-    fn comparison(&mut self, pair: P<'t>) -> Deep {
-        let span = self.span(&pair);
+    fn comparison(&mut self, span: Span, inner: Pairs<'t, Rule>) -> Deep {
         let mut operands = Vec::new();
         let mut ops: Vec<(BinOp, Span)> = Vec::new();
         let mut depth = 0;
-        for part in pair.into_inner() {
+        for part in inner {
             if part.as_rule() == Rule::cmpop {
                 ops.push((binary_op(part.as_str()), self.span(&part)));
             } else {
@@ -434,7 +449,6 @@ impl<'t> Builder<'t> {
         self.check_one_way(&ops);
         let mut ops = ops.into_iter().map(|(op, _)| op);
         let kind = match operands.len() {
-            1 => return (operands.remove(0), depth),
             2 => {
                 let right = Box::new(operands.remove(1));
                 ExprKind::Binary(ops.next().expect(GRAMMAR), Box::new(operands.remove(0)), right)
@@ -469,24 +483,15 @@ impl<'t> Builder<'t> {
         self.diagnostics.push(error.help("write `a < b && b > c`; `a < b <= c` means `a < b && b <= c`"));
     }
 
-    fn unary(&mut self, pair: P<'t>) -> Deep {
-        let span = self.span(&pair);
-        let mut inner = pair.into_inner();
-        let first = inner.next().expect(GRAMMAR);
-        if first.as_rule() == Rule::power {
-            return self.deep(first);
-        }
-        let op = if first.as_str() == "-" { UnOp::Neg } else { UnOp::Not };
+    fn unary(&mut self, span: Span, mut inner: Pairs<'t, Rule>) -> Deep {
+        let op = if inner.next().expect(GRAMMAR).as_str() == "-" { UnOp::Neg } else { UnOp::Not };
         let (operand, depth) = self.deep(inner.next().expect(GRAMMAR));
         self.node(ExprKind::Unary(op, Box::new(operand)), span, depth)
     }
 
-    fn power(&mut self, pair: P<'t>) -> Deep {
-        let span = self.span(&pair);
-        let mut inner = pair.into_inner();
+    fn power(&mut self, span: Span, mut inner: Pairs<'t, Rule>) -> Deep {
         let (base, depth) = self.deep(inner.next().expect(GRAMMAR));
-        let Some(exponent) = inner.next() else { return (base, depth) };
-        let (exponent, d) = self.deep(exponent);
+        let (exponent, d) = self.deep(inner.next().expect(GRAMMAR));
         self.node(ExprKind::Binary(BinOp::Pow, Box::new(base), Box::new(exponent)), span, depth.max(d))
     }
 
@@ -511,10 +516,11 @@ impl<'t> Builder<'t> {
 
     /// `expr`, or `read else default`.
     fn arg(&mut self, pair: P<'t>) -> Deep {
-        let span = self.span(&pair);
+        let span = pair.as_span();
         let mut operands = parts(pair);
         let (value, depth) = self.deep(operands.next().expect(GRAMMAR));
         let Some(default) = operands.next() else { return (value, depth) };
+        let span = self.trimmed(span);
         let (default, d) = self.deep(default);
         if !matches!(&value.kind, ExprKind::Read { index: Some(index), .. } if !index.is_empty()) {
             self.diagnostics.push(misplaced_else(&value, &default));

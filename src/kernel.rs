@@ -6,6 +6,7 @@ use crate::execute::{Compiled, is_given};
 use crate::pipeline::{self, Level, Options};
 use girih_compiler::ir::graph::{Graph, ScalarId, Tensor, TensorId};
 use girih_compiler::ir::plan::{Form, Plan};
+use girih_compiler::ir::tile::Tile;
 use girih_compiler::lower::Schedule;
 use girih_compiler::pass::ast_to_graph::{self, Bindings};
 use girih_compiler::pass::check;
@@ -263,6 +264,11 @@ impl BoundOp {
     /// The kernels that it becomes on a device.
     pub fn plan(&self, device: &Device) -> Result<Plan> {
         Ok(pipeline::graph_to_plan(&self.graph, &self.options(device)?))
+    }
+
+    /// Their tile level, by name and form; `None` for forms that have none.
+    pub fn tiles(&self, device: &Device) -> Result<Vec<(String, Form, Option<Tile>)>> {
+        pipeline::graph_to_tiles(&self.graph, self.op.kernel.sources(), &self.options(device)?)
     }
 
     pub(crate) fn options(&self, device: &Device) -> Result<Options> {

@@ -9,6 +9,7 @@ use crate::execute::place;
 use girih_compiler::ir::graph::Graph;
 use girih_compiler::ir::plan::{Form, Plan};
 use girih_compiler::ir::program::Program;
+use girih_compiler::ir::tile::Tile;
 use girih_compiler::ir::{graph_verify, simt_verify};
 use girih_compiler::lower::{self, Refusal, Schedule};
 use girih_compiler::pass::graph_to_plan::{self, PlanOptions};
@@ -70,6 +71,16 @@ pub enum Level<'a> {
 /// The plan of a graph under the same options.
 pub fn graph_to_plan(graph: &Graph, options: &Options) -> Plan {
     graph_to_plan::plan(graph, &PlanOptions { force: options.form, ..PlanOptions::default() })
+}
+
+/// The tile level of a graph's kernels: name and form of each, and the level where the form has one.
+pub fn graph_to_tiles(
+    graph: &Graph,
+    sources: &Sources,
+    options: &Options,
+) -> Result<Vec<(String, Form, Option<Tile>)>> {
+    let plan = graph_to_plan(graph, options);
+    lower::tiles(&plan, &options.target, &options.schedule).map_err(|r| refused(&r, sources))
 }
 
 fn plan_to_program(plan: &Plan, sources: &Sources, options: &Options) -> Result<Program> {

@@ -1,30 +1,33 @@
 //! Levels as text, for `girih emit` and `girih why`.
 
-use girih_compiler::ir::graph::Graph;
-use girih_compiler::ir::plan::Plan;
+use girih_compiler::ir::graph_text;
+use girih_compiler::ir::plan::{Form, Plan};
 use girih_compiler::ir::program::{Arg, BufferId, BufferRole, Program, Step};
 use girih_compiler::ir::simt_text;
+use girih_compiler::ir::tile::Tile;
 use std::fmt::Write;
 
-/// The graph.
-pub fn graph(g: &Graph) -> String {
-    format!("{g:#?}\n")
-}
-
-/// The kernels of a plan, with what each defines, and the bytes that fusing saved.
+/// The kernels of a plan, with what each defines, what fusing saved, and the plan's graph.
 pub fn plan(p: &Plan) -> String {
     let mut s = String::new();
     for k in &p.kernels {
-        let _ = writeln!(s, "kernel {} ({})", k.name, k.form.name());
-        for &i in &k.stmts {
-            for t in p.graph.stmts[i].targets() {
-                let t = p.graph.tensor(t);
-                let _ = writeln!(s, "  {}: {}{:?}", t.name, t.dtype.name(), t.dims);
-            }
-        }
+        let targets = k.stmts.iter().flat_map(|&i| p.graph.stmts[i].targets());
+        let shown = |t| {
+            let t = p.graph.tensor(t);
+            format!("{}: {}{:?}", t.name, t.dtype.name(), t.dims)
+        };
+        let defined: Vec<String> = targets.map(shown).collect();
+        let _ = writeln!(
+            s,
+            "kernel {} ({}) statements {:?} defines {}",
+            k.name,
+            k.form.name(),
+            k.stmts,
+            defined.join(", ")
+        );
     }
-    let _ = writeln!(s, "{} bytes of values are not stored", p.bytes_saved);
-    s
+    let _ = writeln!(s, "{} bytes of values are not stored\n", p.bytes_saved);
+    s + &graph_text::print(&p.graph)
 }
 
 /// What was fused, what not and why, and which rules led there.
@@ -81,4 +84,13 @@ fn arguments(p: &Program, args: &[Arg]) -> String {
         Arg::Counter => "counter".into(),
     };
     args.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The tile level; kernels of the other forms go straight to threads.
+pub fn tiles(all: &[(String, Form, Option<Tile>)]) -> String {
+    let one = |(name, form, tile): &(String, Form, Option<Tile>)| match tile {
+        Some(t) => t.to_string(),
+        None => format!("kernel {name} ({}): lowered to threads without a tile level\n", form.name()),
+    };
+    all.iter().map(one).collect()
 }

@@ -6,6 +6,7 @@ use super::run::choose;
 use girih::device::DeviceName;
 use girih::pipeline::Level;
 use girih::{Device, Error, Result};
+use girih_compiler::ir::graph_text;
 use girih_runtime::nvrtc::Nvrtc;
 
 pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
@@ -17,12 +18,16 @@ pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
     let device = Device::open(DeviceName::Sim, args.target)?;
     let mut text = None;
     let bound = op.bind()?;
+    if stage == StageArg::Tile {
+        super::print(&girih::text::tiles(&bound.tiles(&device)?));
+        return Ok(Outcome::Right);
+    }
     let compiled = bound.compile_seeing(&device, &mut |level| {
         let wanted = match (&level, stage) {
-            (Level::Graph(g), StageArg::Graph) => Some(girih::text::graph(g)),
+            (Level::Graph(g), StageArg::Graph) => Some(graph_text::print(g)),
             (Level::Plan(p), StageArg::Plan) => Some(girih::text::plan(p)),
             (Level::Plan(p), StageArg::Egraph) => Some(girih::text::notes(p)),
-            (Level::Simt(p), StageArg::Simt | StageArg::Tile) => Some(girih::text::program(p)),
+            (Level::Simt(p), StageArg::Simt) => Some(girih::text::program(p)),
             (Level::Cuda(c), StageArg::Cuda) => Some(c.to_string()),
             _ => None,
         };

@@ -48,6 +48,7 @@ use crate::ir::graph::{Graph, TensorId};
 use crate::ir::plan::{Form, Plan, PlanKernel};
 use crate::ir::program::{Arg, Buffer, BufferId, BufferRole, FaultSite, FormRow, Launch, Program, Step};
 use crate::ir::simt::Kernel;
+use crate::ir::tile::Tile;
 use crate::vocab::dtype::DType;
 use crate::vocab::target::Target;
 use girih_dsl::ast::Span;
@@ -130,6 +131,20 @@ pub fn space(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
         Form::Block => vec![Choice::ints("threads", "", &[64, 128, 256, 512, 1024])],
         _ => Vec::new(),
     }
+}
+
+/// The tile level of each kernel that has one, for printing.
+pub fn tiles(
+    plan: &Plan,
+    target: &Target,
+    schedule: &Schedule,
+) -> Result<Vec<(String, Form, Option<Tile>)>, Refusal> {
+    let cx = Lowering::new(plan, target, schedule);
+    let tile = |k: &PlanKernel| match k.form {
+        Form::Contract => contract::tile(&cx, k).map(Some),
+        _ => Ok(None),
+    };
+    plan.kernels.iter().map(|k| Ok((k.name.clone(), k.form, tile(k)?))).collect()
 }
 
 impl<'a> Lowering<'a> {

@@ -127,7 +127,7 @@ impl<'m> Elab<'m> {
         self.wrong(d)
     }
 
-    fn unknown_callable(&self, lib: Option<&Name>, name: &Name) -> Diagnostic {
+    pub fn unknown_callable(&self, lib: Option<&Name>, name: &Name) -> Diagnostic {
         let unit = self.frame().unit;
         if let Some(lib) = lib {
             let what = match self.module.imports_as(unit, &lib.text) {

@@ -526,7 +526,8 @@ fn count_of_indices(name: &Name, written: usize, rank: usize, span: Span) -> Dia
 
 /// The known name that is nearest to a mistyped one.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = 1 + name.chars().count() / 4;
+    // Of names with one or two letters every other one is near.
+    let limit = name.chars().count().div_ceil(3) - usize::from(name.chars().count() < 3);
     known.map(|k| (distance(name, k), k)).filter(|(d, _)| *d <= limit && *d > 0).min().map(|(_, k)| k)
 }
 

@@ -104,6 +104,9 @@ impl<'m> Elab<'m> {
         let scope = self.begin();
         if let Some((unit, op, args)) = self.op_call(&s.value) {
             self.op_call_stmt(s, unit, op, args);
+        } else if let Some(d) = self.unknown_op(&s.value) {
+            self.report(d);
+            s.targets.iter().for_each(|t| self.give_up(s, t));
         } else if let [t] = &s.targets[..] {
             self.assignment(s, t);
         } else {
@@ -137,6 +140,20 @@ impl<'m> Elab<'m> {
                 let lib = lib.as_ref().map(|l| l.text.as_str());
                 match self.module.callable(self.frame().unit, lib, &name.text) {
                     Found::One(Callable::Op(unit, op)) => Some((unit, op, args)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// The report for a qualified call that names nothing: `nn.relu(x[b])`.
+    fn unknown_op(&self, e: &Expr) -> Option<Diagnostic> {
+        match &e.kind {
+            ExprKind::Paren(a) => self.unknown_op(a),
+            ExprKind::Call { lib: Some(lib), name, .. } => {
+                match self.module.callable(self.frame().unit, Some(&lib.text), &name.text) {
+                    Found::None => Some(self.unknown_callable(Some(lib), name)),
                     _ => None,
                 }
             }

@@ -34,15 +34,6 @@ impl<'m> Elab<'m> {
         if !self.may_update(&view, t) {
             return;
         }
-        let whole = slots.iter().all(|l| matches!(l, Left::Axis(_, None)));
-        if whole && s.assign == Assign::Set && s.cond.is_none() && !fresh && view.kind != Kind::Inout {
-            let what = format!("`{}` is defined twice", t.name.text);
-            let help = "a name is defined once: give the second one another name, or update it (+=, a part, `where`)";
-            self.report(
-                Diagnostic::error("E0401", t.name.span, what).also(view.span, "first here").help(help),
-            );
-            return;
-        }
         let mut names: Vec<&str> = Vec::new();
         let plain = slots.iter().all(|l| match l {
             Left::Axis(n, _) => {
@@ -52,6 +43,16 @@ impl<'m> Elab<'m> {
             }
             Left::Index(_) => false,
         });
+        let whole = slots.iter().all(|l| matches!(l, Left::Axis(_, None)));
+        if plain && whole && s.assign == Assign::Set && s.cond.is_none() && !fresh && view.kind != Kind::Inout
+        {
+            let what = format!("`{}` is defined twice", t.name.text);
+            let help = "a name is defined once: give the second one another name, or update it (+=, a part, `where`)";
+            self.report(
+                Diagnostic::error("E0401", t.name.span, what).also(view.span, "first here").help(help),
+            );
+            return;
+        }
         match plain {
             true => self.plain_update(s, t, &view, fresh, &slots),
             false => self.scatter(s, t, &view, fresh, &slots),

@@ -10,6 +10,7 @@
 
 mod arith;
 pub mod block;
+mod check;
 pub mod contract;
 mod contract_coords;
 mod contract_epilogue;
@@ -101,14 +102,13 @@ pub struct Lowering<'a> {
     /// Where `step` goes: the innermost `Repeat` under construction, or the program.
     open: Vec<Vec<Step>>,
     names: BTreeSet<String>,
-    /// Tensors whose declared uniqueness has been checked.
-    unique: BTreeSet<TensorId>,
 }
 
 /// Lowers a plan for a target under a schedule.
 pub fn plan_to_program(plan: &Plan, target: &Target, schedule: &Schedule) -> Result<Program, Refusal> {
     let whole = &schedule::effective(plan, target, schedule);
     let mut cx = Lowering::new(plan, target, whole);
+    check::declared(&mut cx)?;
     for k in &plan.kernels {
         let first = cx.program.kernels.len();
         cx.lower_as_written(k, schedule)?;
@@ -173,7 +173,6 @@ impl<'a> Lowering<'a> {
             fault,
             open: vec![Vec::new()],
             names: BTreeSet::new(),
-            unique: BTreeSet::new(),
         }
     }
 
@@ -331,11 +330,6 @@ impl<'a> Lowering<'a> {
         let mut sites = self.sites.borrow_mut();
         sites.push(site);
         sites.len() as u32 - 1
-    }
-
-    /// Whether this is the first time that a tensor's uniqueness is to be checked.
-    fn first_check(&mut self, tensor: TensorId) -> bool {
-        self.unique.insert(tensor)
     }
 
     /// New values of `inout`s that were written beside the old ones go to their place.

@@ -12,7 +12,7 @@
 use super::index::Interval;
 use super::map::{bind_axes, count, launch_points};
 use super::read::{Index, to};
-use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, int_op, lit32, not};
+use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, int_op, lit32};
 use super::sort::sort_rows;
 use super::{Lowering, Refusal, home};
 use crate::ir::graph::{
@@ -50,7 +50,6 @@ type AtPoint<'f, 'a> = &'f mut dyn FnMut(&mut Emit<'a>, &[Index]);
 
 impl<'a> Scatter<'a> {
     fn lower(&self, cx: &mut Lowering<'a>) -> Result<(), Refusal> {
-        self.check_unique(cx)?;
         self.begin(cx)?;
         let points = count(&self.dims, self.u.span, &self.name)?;
         if points == 0 {
@@ -417,54 +416,6 @@ impl<'a> Scatter<'a> {
                 range: Interval::new(t.lo[d], t.lo[d] + t.dims[d] - 1),
             })
             .collect()
-    }
-
-    // Declared `unique`.
-
-    /// Tensors declared `unique` that the indices read must hold no value twice.
-    fn check_unique(&self, cx: &mut Lowering<'a>) -> Result<(), Refusal> {
-        if !self.u.distinct {
-            return Ok(());
-        }
-        let stmt = GraphStmt::Update(self.u.clone());
-        let mut tensors: Vec<TensorId> = super::index::reads(cx.graph, &stmt)
-            .iter()
-            .map(|(_, r)| r.tensor)
-            .filter(|&t| cx.graph.tensor(t).unique)
-            .collect();
-        tensors.sort();
-        tensors.dedup();
-        tensors
-            .into_iter()
-            .filter(|&t| cx.first_check(t))
-            .collect::<Vec<_>>()
-            .into_iter()
-            .try_for_each(|t| self.unique(cx, t))
-    }
-
-    fn unique(&self, cx: &mut Lowering<'a>, tensor: TensorId) -> Result<(), Refusal> {
-        let t = cx.graph.tensor(tensor);
-        let Some((_, hi)) = t.range else { return Ok(()) };
-        if hi <= 0 || hi > i32::MAX as i64 {
-            return Ok(());
-        }
-        let seen = cx.workspace(format!("{}_seen", t.name), DType::I32, &[hi]);
-        cx.step(Step::Fill { buffer: seen, byte: 0 });
-        each_element(cx, &self.name, tensor, |e, index| {
-            let v = e.load(tensor, index, t.span);
-            let counted = and(
-                super::scalar::compare(CmpOp::Ge, v.clone(), int_of(v.ty, 0)),
-                super::scalar::compare(CmpOp::Lt, v.clone(), int_of(v.ty, hi)),
-            );
-            e.if_then(counted, |e| {
-                let mem = Mem::Global(e.pointer(seen, true));
-                let old = e.let_var("old", Ty::I32, lit32(0));
-                let index = to(v.clone(), Ty::I32);
-                e.push(Stmt::Atomic { op: AtomicOp::Add, mem, index, value: lit32(1), old: Some(old) });
-                let twice = not(cmp(CmpOp::Eq, Expr::Var(old), lit32(0)));
-                e.if_then(twice, |e| e.fault(tensor, 0, FaultKind::NotUnique, t.span, v.clone()));
-            });
-        })
     }
 }
 

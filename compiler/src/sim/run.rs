@@ -43,8 +43,10 @@ const TRACKED: usize = 1 << 26;
 /// Runs a program on the CPU.
 pub fn run(program: &Program, inputs: &Inputs, options: &SimOptions) -> Result<SimOutcome, SimError> {
     let mut run = Run::new(program, inputs, options)?;
-    run.steps(&program.steps, None)?;
+    // A fault explains what went wrong after it (a declared uniqueness that does not hold becomes a race).
+    let done = run.steps(&program.steps, None);
     run.recorded_fault()?;
+    done?;
     let mut outcome = SimOutcome { outputs: run.outputs()?, kernels: Vec::new() };
     for (i, counters) in run.counters.iter().enumerate() {
         outcome.kernels.push(report(&program.kernels[i], &run.codes[i], counters, run.launches[i]));

@@ -41,6 +41,58 @@ fn values(t: &Tensor, seed: i64) -> HostTensor {
     }
 }
 
+/// The fault that a run with these values of `p` ends in.
+fn fault(text: &str, op: &str, n: i64, p: &[i64]) -> Option<(usize, i64)> {
+    let g = graph(text, op, &[("N", n)]);
+    let mut inputs = Inputs::default();
+    for t in g.tensors.iter().filter(|t| t.role == Role::Input) {
+        let v = if t.name == "p" { HostTensor::from_i64(t.dtype, &t.dims, p) } else { values(t, 1) };
+        inputs.tensors.insert(t.name.clone(), v);
+    }
+    simulate(&g, &inputs, &[]).err().and_then(|e| e.fault)
+}
+
+#[test]
+fn declared_values_are_checked() {
+    let unique = "op u[N](x: f32[N], p: i32[N] in -1..N unique) -> (y: f32[N]) {
+        y[i] = 0
+        y[p[i]] = x[i] where p[i] >= 0
+    }";
+    assert_eq!(fault(unique, "u", 4, &[3, 1, 0, 2]), None);
+    assert_eq!(fault(unique, "u", 4, &[3, -1, 0, -1]), None);
+    assert_eq!(fault(unique, "u", 4, &[3, 1, 0, 1]).map(|f| f.1), Some(1));
+    assert_eq!(fault(unique, "u", 4, &[3, 1, 0, 4]).map(|f| f.1), Some(4));
+    let range = "op r[N](x: f32[N], p: i32[N] in 0..N) -> (y: f32[N]) { y[i] = x[p[i]] }";
+    assert_eq!(fault(range, "r", 4, &[3, 1, 0, 1]), None);
+    assert_eq!(fault(range, "r", 4, &[3, 1, -7, 1]).map(|f| f.1), Some(-7));
+}
+
+/// Every schedule that the forms accept gives an admitted result.
+#[test]
+fn every_schedule_is_right() {
+    let text = "op e[M, N](x: f16[M, N], b: f32[N]) -> (y: f16[M, N]) { y[m, n] = x[m, n] * b[n] + 1.0 }
+    tile e { threads = {64, 128} vector = {1, 4, 8} }";
+    let g = graph(text, "e", &[("M", 37), ("N", 64)]);
+    let mut inputs = Inputs::default();
+    for (i, t) in g.tensors.iter().enumerate().filter(|(_, t)| t.role == Role::Input) {
+        inputs.tensors.insert(t.name.clone(), values(t, i as i64));
+    }
+    let want = reference::run(&g, &inputs).expect("no fault");
+    let plan = plan(&g, &PlanOptions::default());
+    let target = Target::parse("sm_80").expect("a target of the table");
+    let all = crate::lower::schedules(&plan, target);
+    assert_eq!(all.len(), 7, "the one by itself, and two by three: {all:?}");
+    let mut bodies = std::collections::BTreeSet::new();
+    for s in &all {
+        assert_eq!(Schedule::parse(&s.to_string()).as_ref(), Ok(s));
+        let program = plan_to_program(&plan, target, s).expect("schedules are accepted");
+        bodies.insert(format!("{:?}", program.kernels));
+        let got = sim::run(&program, &inputs, &SimOptions::default()).expect("it runs");
+        reference::compare(&want.outputs["y"], &got.outputs["y"]).unwrap_or_else(|m| panic!("{s}: {m}"));
+    }
+    assert!(bodies.len() >= 6, "the settings make different kernels: {}", bodies.len());
+}
+
 fn check_text(text: &str, op: &str, dims: &[(&str, i64)]) {
     let g = graph(text, op, dims);
     let mut inputs = Inputs::default();

@@ -43,6 +43,7 @@
 //! # Ok::<(), girih::Error>(())
 //! ```
 
+pub mod bench;
 pub mod device;
 pub mod error;
 pub mod execute;

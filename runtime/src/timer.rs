@@ -1,6 +1,6 @@
 //! Device time of work on a stream.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::stream::{Event, Stream};
 use std::time::Duration;
 
@@ -17,12 +17,16 @@ impl Timer {
     }
 
     /// Device time that `work` takes on the stream; waits for it.
-    pub fn time(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    pub fn time<E: From<Error>>(
+        &self,
+        stream: &Stream,
+        work: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<Duration, E> {
         self.start.record(stream)?;
         work()?;
         self.end.record(stream)?;
         self.end.synchronize()?;
-        self.start.elapsed(&self.end)
+        Ok(self.start.elapsed(&self.end)?)
     }
 }
 

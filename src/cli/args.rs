@@ -37,6 +37,8 @@ pub enum Command {
     },
     /// Run an op on given or random inputs
     Run(RunArgs),
+    /// Time the peers' suite, or an op of one's own, on a GPU with a cold L2
+    Bench(BenchArgs),
     /// Report driver, GPUs, NVRTC and cache, and what is wrong
     Doctor {
         /// For programs to read
@@ -102,6 +104,27 @@ pub struct RunArgs {
     #[arg(long)]
     pub json: bool,
     /// auto, sim, ref, cuda or cuda:N
+    #[arg(long, default_value = "auto", value_parser = device)]
+    pub device: DeviceName,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub op: Option<OpArgs>,
+    /// Workloads as the peers' benchmark knows them: a JSON list of {id, kind, args}
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    pub suite: Option<PathBuf>,
+    /// Workloads whose id matches
+    #[arg(long, value_name = "REGEX")]
+    pub only: Option<String>,
+    /// Write JSON lines here instead of to standard output
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Do not compare with the definition first
+    #[arg(long)]
+    pub no_check: bool,
+    /// cuda or cuda:N
     #[arg(long, default_value = "auto", value_parser = device)]
     pub device: DeviceName,
 }

@@ -1,6 +1,7 @@
 //! The command line. Exit codes: 0 right, 1 wrong or refused input, 2 usage.
 
 mod args;
+mod bench;
 mod check;
 mod doctor;
 mod emit;
@@ -62,6 +63,7 @@ fn run(command: Command) -> Outcome {
         Command::Emit { op, stage } => emit::emit(&op, stage),
         Command::Why { op } => emit::why(&op),
         Command::Run(args) => run::run(&args),
+        Command::Bench(args) => bench::bench(&args),
     };
     done.unwrap_or_else(|e| {
         eprintln!("{e}");

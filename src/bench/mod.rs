@@ -1,0 +1,161 @@
+//! Timing an op on a GPU as `tests/peers/peers.py` times its peers: cold L2 (a buffer larger than it is cleared before
+//! each call), device events around one call, medians; random normal data, made on the device.
+
+pub mod kinds;
+
+use crate::error::{Error, Result};
+use crate::execute::is_given;
+use crate::{BoundOp, Compiled, Device, HostTensor, Inputs, Kernel, Op, RunOptions, Value, random};
+use girih_compiler::host::as_f64;
+use girih_compiler::ir::graph::Tensor;
+use girih_compiler::vocab::dtype::DType;
+use girih_runtime::timer::Timer;
+use girih_runtime::{DeviceBuffer, Stream};
+use kinds::Case;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The operators of the peers' workloads.
+pub const KINDS_TEXT: &str = include_str!("kinds.tile");
+
+/// More than any GPU's L2.
+const FLUSH_BYTES: u64 = 256 << 20;
+/// Time spent on warming up and on measuring, and the number of measured calls.
+const WARM: Duration = Duration::from_millis(20);
+const MEASURE: Duration = Duration::from_millis(60);
+const CALLS: (u32, u32) = (20, 1000);
+/// A call that takes longer than this is not measured 20 times.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// What was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    pub median: Duration,
+    pub least: Duration,
+    pub greatest: Duration,
+    pub calls: u32,
+}
+
+/// The op of `kinds.tile` that a case names, with its sizes.
+pub fn op_of(kernel: &Kernel, case: &Case) -> Result<Op> {
+    let op = kernel.op(&case.op)?;
+    let op = case.dims.iter().fold(op, |op, (name, n)| op.dim(name, *n));
+    Ok(case.consts.iter().fold(op, |op, (name, value)| op.constant(name, value)))
+}
+
+/// Times a compiled op with a cold L2.
+pub fn time(compiled: &Compiled, case: &Case) -> Result<Timing> {
+    let Device::Cuda(gpu) = compiled.device() else {
+        return Err(Error::argument("device", "only a GPU is timed: there is none here"));
+    };
+    let stream = Stream::new(gpu)?;
+    let memory = memory(compiled, case)?;
+    let names: Vec<_> = memory.iter().map(|(n, b)| (n.as_str(), b.pointer())).collect();
+    let mut launch = compiled.prepare(&names, &[])?;
+    let timer = Timer::new(&stream)?;
+    launch.launch(&stream)?;
+    stream.synchronize()?;
+    launch.status()?;
+    let estimate = timer.time(&stream, || launch.launch(&stream))?.max(Duration::from_micros(1));
+    let calls = |budget: Duration| (budget.as_nanos() / estimate.as_nanos()) as u32;
+    for _ in 0..calls(WARM) {
+        launch.launch(&stream)?;
+    }
+    let flush = DeviceBuffer::new(gpu, FLUSH_BYTES)?;
+    let least = if estimate > SLOW { 3 } else { CALLS.0 };
+    let mut times = Vec::new();
+    for _ in 0..calls(MEASURE).clamp(least, CALLS.1) {
+        flush.fill(0, &stream)?;
+        times.push(timer.time(&stream, || launch.launch(&stream))?);
+    }
+    times.sort();
+    let (median, greatest) = (times[times.len() / 2], times[times.len() - 1]);
+    Ok(Timing { median, least: times[0], greatest, calls: times.len() as u32 })
+}
+
+/// Compares the op at small sizes of the same classes with the definition, on the same device. What is wrong, if anything.
+pub fn check(kernel: &Kernel, case: &Case, device: &Device) -> Result<Option<String>> {
+    let small = reduced(case);
+    let compiled = op_of(kernel, &small)?.compile(device)?;
+    let mut inputs = Inputs::default();
+    for t in compiled.bound().inputs() {
+        inputs.tensors.insert(t.name.clone(), host_tensor(t, &small)?);
+    }
+    let ran = compiled.run(&inputs, &RunOptions { poison: true, timed: 0 })?;
+    let wrong = compiled
+        .check(&inputs, &ran.outputs)?
+        .into_iter()
+        .find_map(|c| c.result.err().map(|m| format!("{} is wrong at {:?}: {m}", c.name, small.dims)));
+    Ok(wrong)
+}
+
+/// The same workload with every large size made small; what it is modulo 16 stays, since alignment hangs on it.
+fn reduced(case: &Case) -> Case {
+    let shrink = |n: i64| if n > 48 { 32 + n % 16 } else { n };
+    let mut small = case.clone();
+    small.dims.iter_mut().for_each(|(_, n)| *n = shrink(*n));
+    let size = |name: &str| small.dims.iter().find(|d| d.0 == name).map_or(1, |d| d.1);
+    let step = size("R") / size("E").max(1);
+    small.ramps.iter_mut().for_each(|(_, s)| *s = step);
+    small
+}
+
+/// Device memory for every argument.
+fn memory(compiled: &Compiled, case: &Case) -> Result<BTreeMap<String, DeviceBuffer>> {
+    let Device::Cuda(gpu) = compiled.device() else { return Ok(BTreeMap::new()) };
+    let graph = compiled.bound().graph();
+    let mut memory = BTreeMap::new();
+    for (i, t) in graph.tensors.iter().filter(|t| is_given(t)).enumerate() {
+        let made = if t.dtype.is_float() && !t.dims.is_empty() {
+            normal_on_device(compiled.device(), t, scale(case, &t.name), i as i64)?
+        } else {
+            DeviceBuffer::from_bytes(gpu, &host_tensor(t, case)?.data)?
+        };
+        memory.insert(t.name.clone(), made);
+    }
+    for out in graph.outputs.iter().filter(|o| o.inout.is_none()) {
+        let t = graph.tensor(out.tensor);
+        memory.insert(out.name.clone(), DeviceBuffer::new(gpu, t.dtype.bytes(&t.dims) as u64)?);
+    }
+    Ok(memory)
+}
+
+fn scale(case: &Case, name: &str) -> f64 {
+    case.scales.iter().find(|s| s.0 == name).map_or(1.0, |s| s.1)
+}
+
+/// Random normal data by the product itself.
+fn normal_on_device(device: &Device, t: &Tensor, scale: f64, seed: i64) -> Result<DeviceBuffer> {
+    let Device::Cuda(gpu) = device else { return Err(Error::argument(&t.name, "there is no GPU")) };
+    let n = t.dims.iter().product();
+    let op = Kernel::from_text("kinds.tile", KINDS_TEXT)?.op("random")?;
+    let fill = op.dim("N", n).constant("T", t.dtype.name()).compile(device)?;
+    let buffer = DeviceBuffer::new(gpu, t.dtype.bytes(&t.dims) as u64)?;
+    let stream = Stream::new(gpu)?;
+    let scalars = [("seed", Value::I64(seed)), ("scale", Value::F32(scale as f32))];
+    fill.prepare(&[("x", buffer.pointer())], &scalars)?.launch(&stream)?;
+    stream.synchronize()?;
+    Ok(buffer)
+}
+
+fn host_tensor(t: &Tensor, case: &Case) -> Result<HostTensor> {
+    if let Some((_, step)) = case.ramps.iter().find(|r| r.0 == t.name) {
+        let mut out = HostTensor::zeros(t.dtype, &t.dims);
+        (0..out.len()).for_each(|i| out.set(i, Value::I64((i as i64 + 1) * step)));
+        return Ok(out);
+    }
+    let mut made = random::tensor(t, 0)?;
+    let s = scale(case, &t.name);
+    if s != 1.0 && t.dtype != DType::Bool {
+        (0..made.len()).for_each(|i| {
+            let v = as_f64(made.get(i)) * s;
+            made.set(i, Value::F64(v));
+        });
+    }
+    Ok(made)
+}
+
+/// The case of one's own op, as it was bound.
+pub fn own_case(bound: &BoundOp) -> Case {
+    Case { op: bound.op().name().to_string(), ..Case::default() }
+}

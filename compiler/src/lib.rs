@@ -12,5 +12,6 @@ pub mod ir;
 pub mod lower;
 pub mod pass;
 pub mod reference;
+pub mod rules;
 pub mod sim;
 pub mod vocab;

@@ -118,7 +118,7 @@ impl Facts {
 fn own_work(e: &Expr) -> f64 {
     match e {
         Expr::Lit(_) | Expr::Axis(_) | Expr::Scalar(_) | Expr::Param(_) => 0.0,
-        Expr::Call(f, _) => func_cost(*f),
+        Expr::Call(f, _) => f.row().cost as f64,
         _ => 1.0,
     }
 }
@@ -162,20 +162,5 @@ pub fn map_roots(s: &mut Stmt, f: &mut dyn FnMut(ExprId) -> ExprId) {
             u.value = f(u.value);
         }
         Stmt::Table { .. } => {}
-    }
-}
-
-/// Rough cost of a function in FMA-like operations on a GPU.
-fn func_cost(f: crate::vocab::func::Func) -> f64 {
-    use crate::vocab::func::Func::*;
-    match f {
-        Sqrt | Rsqrt | Exp | Exp2 | Log | Log2 => 6.0,
-        Div | Rem => 8.0,
-        Expm1 | Log10 | Log1p | Sin | Cos | Tan | Tanh | Sinh | Cosh | Asin | Acos | Atan | Atan2 | Erf
-        | Erfc => 20.0,
-        Pow => 40.0,
-        Uniform | RandBits => 60.0,
-        Normal => 100.0,
-        _ => 1.0,
     }
 }

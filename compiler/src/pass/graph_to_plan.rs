@@ -1,12 +1,14 @@
 //! graph → plan: which values are stored, and which statements run together.
 //!
-//! Values that cost less to compute again than to store go into their readers (`inline`); reductions that would be
+//! Values that cost less to compute again than to store go into their readers (`inline`); the e-graph
+//! simplifies what stands then (`egraph_to_plan`); reductions that would be
 //! computed again and again become definitions (`hoist`); what is left is grouped into kernels (`group`).
 
-use super::{group, hoist, inline};
+use super::{egraph_to_plan, group, hoist, inline};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
 use crate::lower::contract_pattern;
+use crate::rules::Class;
 
 /// What the caller may ask of the planner.
 #[derive(Clone, Debug)]
@@ -32,6 +34,7 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
     if options.fuse {
         let wishes = inline::Wishes::of(&graph);
         saved += inline::inline(&mut graph, &wishes, &takes, &mut notes);
+        egraph_to_plan::simplify(&mut graph, Class::Reassociates, &mut notes);
         saved -= hoist::hoist(&mut graph, &wishes, &takes, &mut notes);
         graph = super::compact::compact(graph);
         let kernels = group::group(&graph, options.force, &takes, &mut notes);

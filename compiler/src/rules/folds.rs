@@ -1,0 +1,271 @@
+//! Rules on folds: appliers, because they speak of axis sets and of what a product holds.
+//!
+//! All of them look at folds without a condition over axes of literal, non-empty ranges: then every factor that is
+//! moved out would have been evaluated inside, too.
+
+use super::analysis::axis_of;
+use super::term::{Op, Term};
+use super::{Class, Graph, Rule};
+use crate::ir::graph::Combine;
+use crate::vocab::dtype::{Ty, Value};
+use crate::vocab::func::Func;
+use crate::vocab::monoid::Monoid;
+use egg::{Applier, Id, PatternAst, Rewrite, SearchMatches, Searcher, Subst, Symbol, Var};
+
+/// One row: looks at one fold and gives what it is equal to.
+pub struct FoldRow {
+    pub name: &'static str,
+    pub class: Class,
+    rewrite: fn(&mut Graph, &Fold) -> Option<Id>,
+}
+
+/// A fold without a condition over non-empty axes.
+pub struct Fold {
+    pub monoid: Monoid,
+    pub axes: Vec<Id>,
+    pub body: Id,
+    pub class: Id,
+}
+
+pub static TABLE: [FoldRow; 7] = [
+    // maxₖ a = a, minₖ a = a, anyₖ a = a, allₖ a = a, where k is not free in a
+    FoldRow { name: "fold-of-constant", class: Class::Exact, rewrite: of_constant },
+    // maxₖ (c · a) = c · maxₖ a and maxₖ (a / c) = (maxₖ a) / c for a constant c > 0 (rounding is monotone)
+    FoldRow { name: "scale-out-of-max", class: Class::Exact, rewrite: scale_out_of_max },
+    // ⊕ₖ ⊕ₗ a = ⊕₍ₖ,ₗ₎ a for max, min, any, all
+    FoldRow { name: "merge-exact-folds", class: Class::Exact, rewrite: |g, f| merge(g, f, false) },
+    // Σₖ a = count(k) · a, where k is not free in a
+    FoldRow { name: "sum-of-constant", class: Class::Reassociates, rewrite: sum_of_constant },
+    // Σₖ Σₗ a = Σ₍ₖ,ₗ₎ a, Πₖ Πₗ a = Π₍ₖ,ₗ₎ a
+    FoldRow { name: "merge-folds", class: Class::Reassociates, rewrite: |g, f| merge(g, f, true) },
+    // Σₖ (c · a) = c · Σₖ a and Σₖ (a / c) = (Σₖ a) / c, where k is not free in c
+    FoldRow { name: "factor-out-of-sum", class: Class::Reassociates, rewrite: factor_out },
+    // Σ₍ₖ,ₗ₎ (a · b) = Σₖ (a · Σₗ b), where l is not free in a
+    FoldRow { name: "split-sum", class: Class::Reassociates, rewrite: split },
+];
+
+pub fn rules(most: Class) -> impl Iterator<Item = Rule> {
+    TABLE.iter().filter(move |r| r.class <= most).map(|row| {
+        Rewrite::new(row.name, Folds, Apply { rewrite: row.rewrite })
+            .expect("the applier asks for no variables")
+    })
+}
+
+/// Finds classes that hold folds.
+struct Folds;
+
+impl Searcher<Term, super::analysis::Facts> for Folds {
+    fn search_eclass_with_limit(
+        &self,
+        graph: &Graph,
+        class: Id,
+        _: usize,
+    ) -> Option<SearchMatches<'_, Term>> {
+        let holds = graph[class].nodes.iter().any(|n| matches!(n.op, Op::Fold { cond: false, .. }));
+        holds.then(|| SearchMatches { eclass: class, substs: vec![Subst::default()], ast: None })
+    }
+
+    fn vars(&self) -> Vec<Var> {
+        Vec::new()
+    }
+}
+
+struct Apply {
+    rewrite: fn(&mut Graph, &Fold) -> Option<Id>,
+}
+
+impl Applier<Term, super::analysis::Facts> for Apply {
+    fn apply_one(
+        &self,
+        graph: &mut Graph,
+        class: Id,
+        _: &Subst,
+        _: Option<&PatternAst<Term>>,
+        name: Symbol,
+    ) -> Vec<Id> {
+        let mut changed = Vec::new();
+        for fold in folds_of(graph, class) {
+            if let Some(to) = (self.rewrite)(graph, &fold)
+                && graph.union_trusted(class, to, name)
+            {
+                changed.push(class);
+            }
+        }
+        changed
+    }
+}
+
+/// The folds of a class that rules may look at.
+fn folds_of(graph: &Graph, class: Id) -> Vec<Fold> {
+    let mut found: Vec<Fold> = Vec::new();
+    for n in &graph[class].nodes {
+        if let Some((Combine::Builtin(monoid), axes, None, body)) = n.fold_parts()
+            && axes.iter().all(|&a| is_full(graph, a))
+        {
+            found.push(Fold { monoid, axes: axes.to_vec(), body, class });
+        }
+    }
+    found
+}
+
+fn is_full(graph: &Graph, axis: Id) -> bool {
+    axis_of(graph, axis).and_then(|a| graph.analysis.range(a)).is_some_and(|(lo, hi)| lo < hi)
+}
+
+fn names(graph: &Graph, axes: &[Id]) -> Vec<u32> {
+    axes.iter().filter_map(|&a| axis_of(graph, a)).collect()
+}
+
+fn depends(graph: &Graph, id: Id, axes: &[u32]) -> bool {
+    axes.iter().any(|a| graph[id].data.free.contains(a))
+}
+
+fn is_float(graph: &Graph, id: Id) -> bool {
+    graph[id].data.ty.is_some_and(Ty::is_float)
+}
+
+fn of_constant(graph: &mut Graph, f: &Fold) -> Option<Id> {
+    let keeps = matches!(f.monoid, Monoid::Max | Monoid::Min | Monoid::Any | Monoid::All);
+    let axes = names(graph, &f.axes);
+    (keeps && !depends(graph, f.body, &axes)).then_some(f.body)
+}
+
+fn scale_out_of_max(graph: &mut Graph, f: &Fold) -> Option<Id> {
+    if !matches!(f.monoid, Monoid::Max | Monoid::Min) || !is_float(graph, f.body) {
+        return None;
+    }
+    let found = graph[f.body].nodes.iter().find_map(|n| match (n.op, &n.children[..]) {
+        (Op::Call(Func::Mul), &[a, c]) if is_positive(graph, c) => Some((Func::Mul, a, c)),
+        (Op::Call(Func::Mul), &[c, a]) if is_positive(graph, c) => Some((Func::Mul, a, c)),
+        (Op::Call(Func::Div), &[a, c]) if is_positive(graph, c) => Some((Func::Div, a, c)),
+        _ => None,
+    })?;
+    let inner = graph.add(Term::fold(Combine::Builtin(f.monoid), &f.axes, None, found.1));
+    Some(graph.add(Term::call(found.0, vec![inner, found.2])))
+}
+
+/// A finite constant above 0.
+fn is_positive(graph: &Graph, id: Id) -> bool {
+    match graph[id].data.constant {
+        Some(Value::F32(v)) => v > 0.0 && v.is_finite(),
+        Some(Value::F64(v)) => v > 0.0 && v.is_finite(),
+        _ => false,
+    }
+}
+
+/// Folds whose order does not matter even in the last bit.
+fn is_exact(graph: &Graph, m: Monoid, body: Id) -> bool {
+    match m {
+        Monoid::Max | Monoid::Min | Monoid::Any | Monoid::All => true,
+        Monoid::Sum | Monoid::Prod => !is_float(graph, body),
+        Monoid::ArgMax | Monoid::ArgMin => false,
+    }
+}
+
+fn merge(graph: &mut Graph, f: &Fold, floats: bool) -> Option<Id> {
+    if matches!(f.monoid, Monoid::ArgMax | Monoid::ArgMin) || is_exact(graph, f.monoid, f.body) == floats {
+        return None;
+    }
+    let outer = names(graph, &f.axes);
+    let inner = folds_of(graph, f.body)
+        .into_iter()
+        .find(|g| g.monoid == f.monoid && names(graph, &g.axes).iter().all(|a| !outer.contains(a)))?;
+    let axes: Vec<Id> = f.axes.iter().chain(&inner.axes).copied().collect();
+    Some(graph.add(Term::fold(Combine::Builtin(f.monoid), &axes, None, inner.body)))
+}
+
+fn sum_of_constant(graph: &mut Graph, f: &Fold) -> Option<Id> {
+    let axes = names(graph, &f.axes);
+    if f.monoid != Monoid::Sum || depends(graph, f.body, &axes) {
+        return None;
+    }
+    let mut count: i64 = 1;
+    for &a in &axes {
+        let (lo, hi) = graph.analysis.range(a)?;
+        count = count.checked_mul(hi - lo)?;
+    }
+    let n = match graph[f.body].data.ty? {
+        Ty::F32 if count < 1 << 24 => Value::F32(count as f32),
+        Ty::F64 if count < 1 << 53 => Value::F64(count as f64),
+        Ty::I32 => Value::I32(count as i32),
+        Ty::I64 => Value::I64(count),
+        _ => return None,
+    };
+    let n = graph.add(Term::lit(n));
+    Some(graph.add(Term::call(Func::Mul, vec![n, f.body])))
+}
+
+/// Walks once through products and quotients and moves out what does not depend on the axes.
+fn factor_out(graph: &mut Graph, f: &Fold) -> Option<Id> {
+    if f.monoid != Monoid::Sum || !is_float(graph, f.body) {
+        return None;
+    }
+    let axes = names(graph, &f.axes);
+    let (rest, moved) = strip(graph, f.body, &axes, 8);
+    if moved.is_empty() {
+        return None;
+    }
+    let inner = graph.add(Term::fold(Combine::Builtin(Monoid::Sum), &f.axes, None, rest));
+    let mut out = inner;
+    for (func, c) in moved {
+        out = graph.add(Term::call(func, vec![out, c]));
+    }
+    Some(out)
+}
+
+/// What is left of a product without the factors and divisors that do not depend on the axes, and those.
+fn strip(graph: &mut Graph, id: Id, axes: &[u32], depth: usize) -> (Id, Vec<(Func, Id)>) {
+    if depth == 0 || !depends(graph, id, axes) {
+        return (id, Vec::new());
+    }
+    let node = graph[id].nodes.iter().find_map(|n| match (n.op, &n.children[..]) {
+        (Op::Call(f @ (Func::Mul | Func::Div)), &[a, b]) => Some((f, a, b)),
+        _ => None,
+    });
+    let Some((f, a, b)) = node else { return (id, Vec::new()) };
+    if !depends(graph, b, axes) {
+        let (rest, mut moved) = strip(graph, a, axes, depth - 1);
+        moved.push((f, b));
+        return (rest, moved);
+    }
+    if f == Func::Mul && !depends(graph, a, axes) {
+        let (rest, mut moved) = strip(graph, b, axes, depth - 1);
+        moved.push((f, a));
+        return (rest, moved);
+    }
+    let (left, mut moved) = strip(graph, a, axes, depth - 1);
+    let (right, more) = if f == Func::Mul { strip(graph, b, axes, depth - 1) } else { (b, Vec::new()) };
+    moved.extend(more);
+    if moved.is_empty() {
+        return (id, moved);
+    }
+    (graph.add(Term::call(f, vec![left, right])), moved)
+}
+
+/// Sums over an axis that only one factor of a product has become sums of that factor.
+fn split(graph: &mut Graph, f: &Fold) -> Option<Id> {
+    if f.monoid != Monoid::Sum || f.axes.len() < 2 || !is_float(graph, f.body) {
+        return None;
+    }
+    let product = graph[f.body].nodes.iter().find_map(|n| match (n.op, &n.children[..]) {
+        (Op::Call(Func::Mul), &[a, b]) => Some((a, b)),
+        _ => None,
+    })?;
+    let alone = |graph: &Graph, of: Id, other: Id| -> Vec<Id> {
+        let here = |a: &&Id| {
+            let n = names(graph, &[**a]);
+            depends(graph, of, &n) && !depends(graph, other, &n)
+        };
+        f.axes.iter().filter(here).copied().collect()
+    };
+    let (a, b) = product;
+    let (of, other) = if alone(graph, b, a).is_empty() { (a, b) } else { (b, a) };
+    let inner = alone(graph, of, other);
+    let outer: Vec<Id> = f.axes.iter().filter(|x| !inner.contains(x)).copied().collect();
+    if inner.is_empty() || outer.is_empty() {
+        return None;
+    }
+    let sum = graph.add(Term::fold(Combine::Builtin(Monoid::Sum), &inner, None, of));
+    let body = graph.add(Term::call(Func::Mul, vec![other, sum]));
+    Some(graph.add(Term::fold(Combine::Builtin(Monoid::Sum), &outer, None, body)))
+}

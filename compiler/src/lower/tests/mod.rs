@@ -1,7 +1,8 @@
 //! Every form against the reference, in the simulator.
 
-mod build;
+pub mod build;
 mod forms;
+mod rows;
 mod texts;
 
 use super::{Schedule, plan_to_program};

@@ -129,12 +129,12 @@ pub fn recognise(graph: &Graph, stmts: &[usize]) -> Result<ContractShape, String
 
 /// Whether a definition that may not stand in the graph yet could be a `contract` kernel of its own, and why not.
 /// `any`: also if it has no M or no N axis.
-pub fn takes(graph: &Graph, define: &Define, any: bool) -> Result<(), String> {
+pub fn takes(graph: &Graph, define: &Define, any: bool) -> Result<ContractShape, String> {
     let shape = shape(graph, &Facts::new(graph), &[0], vec![define])?;
     if !any && (shape.m.is_empty() || shape.n.is_empty()) {
         return Err("one factor has all axes of the output: a reduction, not a matrix product".into());
     }
-    Ok(())
+    Ok(shape)
 }
 
 /// As `recognise`, taking products without an M or N axis too.

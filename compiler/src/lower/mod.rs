@@ -364,4 +364,4 @@ impl<'a> Lowering<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -102,6 +102,19 @@ struct Back<'a> {
 
 type Env = BTreeMap<u32, AxisId>;
 
+/// One term of a class as an expression, with the chosen terms below it; for tests that compare all of a class.
+#[cfg(test)]
+pub fn value_of_node(
+    g: &mut Graph,
+    values: &Values,
+    choice: &Choice,
+    id: Id,
+    node: &rules::term::Term,
+    env: &Env,
+) -> Option<ExprId> {
+    Back { g, values, choice, done: HashMap::new() }.node(id, node, env)
+}
+
 impl Back<'_> {
     fn root(&mut self, part: &PartValues, root: Id) -> Option<ExprId> {
         self.expr(root, &part.axes)
@@ -121,6 +134,10 @@ impl Back<'_> {
 
     fn build(&mut self, id: Id, env: &Env) -> Option<ExprId> {
         let term = self.choice.term(&self.values.egraph, id)?.clone();
+        self.node(id, &term, env)
+    }
+
+    fn node(&mut self, id: Id, term: &rules::term::Term, env: &Env) -> Option<ExprId> {
         let span = self.values.spans.get(&id).copied().unwrap_or_default();
         let c = &term.children;
         let expr = match term.op {
@@ -142,7 +159,7 @@ impl Back<'_> {
             Op::Round(d) => Expr::Round(d, self.expr(c[0], env)?),
             Op::Select => Expr::Select(self.expr(c[0], env)?, self.expr(c[1], env)?, self.expr(c[2], env)?),
             Op::Opaque(n) => return self.opaque(n, c, env),
-            Op::Fold { .. } => return self.fold(&term, env, span),
+            Op::Fold { .. } => return self.fold(term, env, span),
         };
         let ty = self.values.egraph[id].data.ty?;
         Some(self.g.add(expr, ty, span))

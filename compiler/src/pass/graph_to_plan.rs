@@ -7,7 +7,7 @@
 use super::{egraph_to_plan, group, hoist, inline};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
-use crate::lower::contract_pattern;
+use crate::lower::contract_pattern::{self, ContractShape};
 use crate::rules::Class;
 
 /// What the caller may ask of the planner.
@@ -43,12 +43,18 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
     each_statement(graph, options)
 }
 
-/// Would the contract form take this definition as it is?
+/// Would the contract form take this definition as it is? Products of tiny matrices are loops in a thread, unless the
+/// form is forced.
 fn contracts(g: &Graph, d: &Define, force: Option<Form>) -> bool {
     let any = force == Some(Form::Contract);
-    let folds = inline::outer_folds(g, d.value);
-    let worth = |&f| inline::is_contraction(g, &mut super::facts::Facts::default(), f);
-    (any || folds.len() == 1 && folds.iter().all(worth)) && contract_pattern::takes(g, d, any).is_ok()
+    let worth = any || inline::is_contraction(g, &mut super::facts::Facts::default(), d.value);
+    worth && contract_pattern::takes(g, d, any).is_ok_and(|s| any || is_large(&s))
+}
+
+fn is_large(s: &ContractShape) -> bool {
+    const TILE: i64 = 64;
+    let outputs = ContractShape::points(&s.m) * ContractShape::points(&s.n);
+    outputs >= TILE && s.folds.iter().any(|f| f.terms() >= 8)
 }
 
 /// Each statement a kernel of its own.
@@ -64,7 +70,7 @@ fn each_statement(graph: Graph, options: &PlanOptions) -> Plan {
                 i,
                 d,
                 options.force,
-                contracts(&graph, d, None),
+                contracts(&graph, d, options.force),
             )),
             s => super::forms::of_stmt(&graph, &mut facts, s, options.force),
         };

@@ -101,7 +101,10 @@ impl Pass<'_> {
         let mut stmts = self.kernels[k].stmts.clone();
         stmts.push(i);
         match (self.kernels[k].form, form) {
-            (Form::Map, Form::Map) => self.same_map(i, k).map(|_| Form::Map),
+            (Form::Map, Form::Map) => match self.same_map(i, k) {
+                Err(_) if self.reduces(&stmts) => self.same_rows(&stmts, i, k).map(|_| Form::Row),
+                other => other.map(|_| Form::Map),
+            },
             (Form::Row, Form::Row | Form::Map) | (Form::Map, Form::Row) => {
                 self.same_rows(&stmts, i, k).map(|_| Form::Row)
             }
@@ -109,6 +112,10 @@ impl Pass<'_> {
                 Err(format!("{} is a {} kernel", last_name(self.g, &self.g.stmts[stmts[0]]), other.name()))
             }
         }
+    }
+
+    fn reduces(&mut self, stmts: &[usize]) -> bool {
+        stmts.iter().flat_map(|&s| facts::roots(&self.g.stmts[s])).any(|e| self.facts.has_fold(self.g, e))
     }
 
     /// Elementwise statements over the same points that share an input and do not read each other.

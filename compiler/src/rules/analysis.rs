@@ -121,6 +121,23 @@ fn constant(graph: &Graph, node: &Term) -> Option<Value> {
                 _ => None,
             }
         }
+        Op::Select => {
+            let taken = if graph[node.children[0]].data.constant? == Value::Bool(true) { 1 } else { 2 };
+            graph[node.children[taken]].data.constant
+        }
+        Op::Round(d) => {
+            let Value::F32(v) = graph[node.children[0]].data.constant? else { return None };
+            rounded(d, v).map(Value::F32)
+        }
+        _ => None,
+    }
+}
+
+/// An f32 rounded to one of the 16-bit floats.
+fn rounded(d: DType, v: f32) -> Option<f32> {
+    match d {
+        DType::F16 => Some(half::f16::from_f32(v).to_f32()),
+        DType::BF16 => Some(half::bf16::from_f32(v).to_f32()),
         _ => None,
     }
 }

@@ -124,3 +124,6 @@ impl Default for Limits {
         Limits { nodes: 20_000, iterations: 8 }
     }
 }
+
+#[cfg(test)]
+mod tests;

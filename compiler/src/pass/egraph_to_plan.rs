@@ -81,7 +81,7 @@ fn note(
     for root in s.parts.iter().flat_map(|p| p.roots.clone()) {
         let from = values.egraph.id_to_expr(root);
         let Some(to) = choice.expr(&values.egraph, root) else { continue };
-        if from.to_string() != to.to_string() {
+        if from != to {
             let rules = extract::rules_between(&mut values.egraph, &from, &to);
             used.extend(rules.into_iter().filter(|r| !used.contains(r)).collect::<Vec<_>>());
         }

@@ -91,9 +91,22 @@ fn own(node: &Term) -> f64 {
     }
 }
 
-/// The rules that lead from one term to an equal one, in order, each once.
+/// Nodes of a term written out as a tree.
+pub fn tree_size(e: &RecExpr<Term>) -> f64 {
+    let mut sizes: Vec<f64> = Vec::new();
+    for node in e.as_ref() {
+        sizes.push(1.0 + node.children().iter().map(|&c| sizes[usize::from(c)]).sum::<f64>());
+    }
+    sizes.last().copied().unwrap_or(0.0)
+}
+
+/// The rules that lead from one term to an equal one, in order, each once; none for terms too large to explain.
 pub fn rules_between(g: &mut rules::Graph, from: &RecExpr<Term>, to: &RecExpr<Term>) -> Vec<String> {
+    const LARGE: f64 = 3000.0;
     let mut found: Vec<String> = Vec::new();
+    if tree_size(from) > LARGE || tree_size(to) > LARGE {
+        return found;
+    }
     let mut explanation = g.explain_equivalence(from, to);
     for term in explanation.make_flat_explanation() {
         collect(term, &mut found);

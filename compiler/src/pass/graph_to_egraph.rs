@@ -48,7 +48,11 @@ pub fn build(g: &Graph, stmts: &[usize], explain: bool) -> Values {
         opaque: Vec::new(),
     };
     let egraph = rules::Graph::new(analysis);
-    let egraph = if explain { egraph.with_explanations_enabled() } else { egraph };
+    let egraph = if explain {
+        egraph.with_explanations_enabled().without_explanation_length_optimization()
+    } else {
+        egraph
+    };
     let values = Values {
         egraph,
         stmts: Vec::new(),
@@ -240,13 +244,22 @@ fn describe_root(
 ) {
     let from = values.egraph.id_to_expr(root);
     let Some(to) = choice.expr(&values.egraph, root) else { return };
-    let _ = writeln!(out, "\n{name} = {from}");
-    if from.to_string() != to.to_string() {
-        let _ = writeln!(out, "  became {to}");
+    let _ = writeln!(out, "\n{name} = {}", text(&from));
+    if from != to {
+        let _ = writeln!(out, "  became {}", text(&to));
         for rule in super::extract::rules_between(&mut values.egraph, &from, &to) {
             let class = rules::classes().into_iter().find(|c| c.0 == rule).map_or("exact", |c| c.1.name());
             let _ = writeln!(out, "  by {rule} ({class})");
         }
+    }
+}
+
+/// A term as text; a huge one by its size.
+fn text(e: &egg::RecExpr<Term>) -> String {
+    const LONG: f64 = 1000.0;
+    match super::extract::tree_size(e) {
+        n if n > LONG => format!("({n:.0} nodes)"),
+        _ => e.to_string(),
     }
 }
 

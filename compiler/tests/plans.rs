@@ -150,6 +150,9 @@ fn plans_keep_the_meaning() {
             (Ok(_), Err(e)) => Err(format!("the plan faults: {e:?}")),
             (Err(e), Ok(_)) => Err(format!("the plan does not fault: {e:?}")),
         });
+        if std::env::var("NOTES").is_ok() {
+            eprintln!("{}\n  {}", line(&entry, &p), p.notes.join("\n  "));
+        }
         if let Err(e) = done {
             let _ = writeln!(wrong, "{}: {e}", line(&entry, &p));
         }

@@ -168,11 +168,12 @@ impl Candidate {
             return Err("a reduction read by an update or scan".into());
         };
         let sites = &self.sites[&reader];
-        let same = sites.iter().all(|s| s.expr == sites[0].expr && s.always() && self.covers(g, s));
+        let same = sites.iter().all(|s| s.expr == sites[0].expr && self.covers(g, s));
         if !same {
-            return Err(
-                "a reduction that its reader reads more than once a point, or under a condition".into()
-            );
+            return Err("a reduction that its reader reads more than once a point".into());
+        }
+        if !sites.iter().any(Site::always) {
+            return Err("a reduction that is read under a condition".into());
         }
         if !folds_span(g, facts, self.define.value, &self.define.axes) {
             return Err("a reduction that is the same along some axes of its definition".into());

@@ -98,6 +98,7 @@ pub struct Lowering<'a> {
     pub facts: Rc<Facts<'a>>,
     homes: Rc<BTreeMap<TensorId, Home>>,
     sites: Rc<RefCell<Vec<FaultSite>>>,
+    broken: scalar::Broken,
     fault: BufferId,
     /// Where `step` goes: the innermost `Repeat` under construction, or the program.
     open: Vec<Vec<Step>>,
@@ -116,6 +117,7 @@ pub fn plan_to_program(plan: &Plan, target: &Target, schedule: &Schedule) -> Res
         cx.program.forms.push(FormRow { kernel: k.name.clone(), form: k.form, simt });
     }
     cx.copy_back()?;
+    cx.sound()?;
     Ok(cx.finish())
 }
 
@@ -170,6 +172,7 @@ impl<'a> Lowering<'a> {
             facts: Rc::new(Facts::new(graph)),
             homes,
             sites: Rc::default(),
+            broken: Rc::default(),
             fault,
             open: vec![Vec::new()],
             names: BTreeSet::new(),
@@ -253,6 +256,7 @@ impl<'a> Lowering<'a> {
             self.facts.clone(),
             self.homes.clone(),
             self.sites.clone(),
+            self.broken.clone(),
             self.fault,
             &self.program.buffers,
             name,
@@ -354,6 +358,19 @@ impl<'a> Lowering<'a> {
             }
         }
         Ok(())
+    }
+
+    /// A plan that reads an axis nothing binds has no meaning: no program is better than a wrong one.
+    fn sound(&self) -> Result<(), Refusal> {
+        match self.broken.borrow().first() {
+            None => Ok(()),
+            Some((axis, span)) => Err(Refusal::new(
+                *span,
+                format!(
+                    "the plan reads the axis {axis} where nothing binds it: this is a fault of the compiler, please report it"
+                ),
+            )),
+        }
     }
 
     fn finish(mut self) -> Program {

@@ -37,6 +37,9 @@ struct Frame {
     params: Option<[Num; 2]>,
 }
 
+/// Names and places of axes that no statement around them bound.
+pub(super) type Broken = Rc<RefCell<Vec<(String, Span)>>>;
+
 /// Takes over reads of a tensor: `None` leaves the read to the emitter.
 pub type Stage<'a> = Rc<dyn Fn(&mut Emit<'a>, &Read) -> Option<Expr> + 'a>;
 
@@ -58,6 +61,8 @@ pub struct Emit<'a> {
     stages: HashMap<TensorId, Stage<'a>>,
     forwards: HashMap<TensorId, (Vec<AxisId>, Num)>,
     line: Option<Span>,
+    /// Axes that were read without a value, for the lowering to refuse the program.
+    broken: Broken,
 }
 
 type FaultKindKey = u8;
@@ -69,6 +74,7 @@ impl<'a> Emit<'a> {
         facts: Rc<Facts<'a>>,
         homes: Rc<BTreeMap<TensorId, Home>>,
         sites: Rc<RefCell<Vec<FaultSite>>>,
+        broken: Broken,
         fault: BufferId,
         buffers: &[Buffer],
         name: String,
@@ -94,6 +100,7 @@ impl<'a> Emit<'a> {
             stages: HashMap::new(),
             forwards: HashMap::new(),
             line: None,
+            broken,
         }
     }
 
@@ -391,7 +398,7 @@ impl<'a> Emit<'a> {
             Node::Lit(Value::I64(v)) => int(*v),
             Node::Lit(v) => Num { expr: Expr::Lit(*v), ty: Ty::of(ty) },
             Node::Axis(a) => self.axis_values.get(a).cloned().unwrap_or_else(|| {
-                debug_assert!(false, "axis {} is not bound", graph.axis(*a).name);
+                self.broken.borrow_mut().push((graph.axis(*a).name.clone(), graph.span(id)));
                 int(0)
             }),
             Node::Scalar(s) => self.scalar(*s, graph.span(id)),

@@ -44,6 +44,7 @@ pub mod simt_to_cuda;
 pub mod sort;
 pub mod step;
 pub mod thread;
+mod unused;
 
 use crate::ir::graph::{Graph, TensorId};
 use crate::ir::plan::{Form, Plan, PlanKernel};
@@ -376,6 +377,7 @@ impl<'a> Lowering<'a> {
     fn finish(mut self) -> Program {
         self.program.steps = self.open.pop().expect("the program's own steps are always open");
         self.program.faults = self.sites.take();
+        self.program.kernels.iter_mut().for_each(unused::remove);
         self.program
     }
 }

@@ -14,7 +14,7 @@ use crate::vocab::dtype::{DType, Ty};
 use girih_dsl::ast::*;
 use girih_dsl::diagnostic::{Diagnostic, Severity};
 use girih_dsl::source::Sources;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 /// Samples that an op is bound to, for each choice of dtypes.
 const SAMPLES: usize = 2;
@@ -23,22 +23,37 @@ const TRIES: usize = 48;
 
 /// Everything that is wrong with the root file of a module, in the order of the text.
 pub fn check(module: &Module, _sources: &Sources) -> Vec<Diagnostic> {
-    with_stack(|| {
-        let mut all = module.warnings.clone();
-        all.extend(tiles::check_blocks(module));
-        for item in &module.root().file.items {
-            match item {
-                Item::Op(op) => all.extend(check_op(module, op)),
-                Item::Fn(f) => all.extend(check_fn(module, f)),
-                Item::Const(c) => all.extend(check_const(module, c)),
-                _ => {}
+    let mut all = module.warnings.clone();
+    all.extend(tiles::check_blocks(module));
+    let items = &module.root().file.items;
+    // Items are independent; each thread takes every n-th one.
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(8).min(items.len().max(1));
+    let found: Vec<Vec<Diagnostic>> = std::thread::scope(|s| {
+        let share =
+            |n: usize| items.iter().skip(n).step_by(threads).flat_map(|i| check_item(module, i)).collect();
+        let running: Vec<_> = (1..threads).map(|n| s.spawn(move || with_stack(|| share(n)))).collect();
+        let mut found = vec![with_stack(|| share(0))];
+        for t in running {
+            match t.join() {
+                Ok(d) => found.push(d),
+                Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        let mut seen = HashSet::new();
-        all.retain(|d| seen.insert((d.code, d.span, d.message.clone())));
-        all.sort_by_key(|d| (d.span.file, d.span.start));
-        all
-    })
+        found
+    });
+    all.extend(found.into_iter().flatten());
+    all.sort_by(|a, b| (a.span, a.code, &a.message).cmp(&(b.span, b.code, &b.message)));
+    all.dedup_by(|a, b| (a.span, a.code, &a.message) == (b.span, b.code, &b.message));
+    all
+}
+
+fn check_item(module: &Module, item: &Item) -> Vec<Diagnostic> {
+    match item {
+        Item::Op(op) => check_op(module, op),
+        Item::Fn(f) => check_fn(module, f),
+        Item::Const(c) => check_const(module, c),
+        Item::Import(_) | Item::Tile(_) | Item::Profile(_) => Vec::new(),
+    }
 }
 
 /// Says nothing of the op's text, only of the sizes at hand.
@@ -53,8 +68,9 @@ fn depends_on_sizes(d: &Diagnostic) -> bool {
 
 fn check_op(module: &Module, op: &Op) -> Vec<Diagnostic> {
     let mut all: Vec<Diagnostic> = Vec::new();
-    for types in dtype_choices(op) {
-        all.extend(check_typed(module, op, &types));
+    for (i, types) in dtype_choices(op).iter().enumerate() {
+        // Sizes are varied for the first dtypes only.
+        all.extend(check_typed(module, op, types, if i == 0 { SAMPLES } else { 1 }));
         // A second dtype rarely says more about an op that is wrong already.
         if all.iter().any(|d| d.severity == Severity::Error) {
             break;
@@ -64,7 +80,7 @@ fn check_op(module: &Module, op: &Op) -> Vec<Diagnostic> {
 }
 
 /// What samples of one choice of dtypes find: an error counts if all of them have it.
-fn check_typed(module: &Module, op: &Op, types: &BTreeMap<String, String>) -> Vec<Diagnostic> {
+fn check_typed(module: &Module, op: &Op, types: &BTreeMap<String, String>, wanted: usize) -> Vec<Diagnostic> {
     let mut found: Option<Vec<Diagnostic>> = None;
     let mut samples = 0;
     let mut first_refusal = None;
@@ -95,12 +111,14 @@ fn check_typed(module: &Module, op: &Op, types: &BTreeMap<String, String>) -> Ve
         });
         samples += 1;
         let certain = |d: &Diagnostic| d.severity == Severity::Error && !depends_on_sizes(d);
-        if samples == SAMPLES || found.iter().flatten().any(certain) {
+        if samples == wanted || found.iter().flatten().any(certain) {
             break;
         }
     }
     if let Some(found) = found {
-        return found.into_iter().filter(|d| !is_about_sizes(d)).collect();
+        // One sample alone says nothing of other sizes.
+        let keep = |d: &Diagnostic| if wanted > 1 { !is_about_sizes(d) } else { !depends_on_sizes(d) };
+        return found.into_iter().filter(keep).collect();
     }
     // No sample fits: what does not depend on sizes can still be said.
     let r = bind_here(module, &op.name.text, &sample(op, types, 0), |e| e.lenient = true);
@@ -231,6 +249,7 @@ fn check_const(module: &Module, c: &Constant) -> Vec<Diagnostic> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn samples_differ() {

@@ -1,7 +1,7 @@
 //! Levels as text, for `girih emit` and `girih why`.
 
-use girih_compiler::ir::graph_text;
 use girih_compiler::ir::plan::{Form, Plan};
+use girih_compiler::ir::plan_text;
 use girih_compiler::ir::program::{Arg, BufferId, BufferRole, Program, Step};
 use girih_compiler::ir::simt_text;
 use girih_compiler::ir::tile::Tile;
@@ -9,25 +9,7 @@ use std::fmt::Write;
 
 /// The kernels of a plan, with what each defines, what fusing saved, and the plan's graph.
 pub fn plan(p: &Plan) -> String {
-    let mut s = String::new();
-    for k in &p.kernels {
-        let targets = k.stmts.iter().flat_map(|&i| p.graph.stmts[i].targets());
-        let shown = |t| {
-            let t = p.graph.tensor(t);
-            format!("{}: {}{:?}", t.name, t.dtype.name(), t.dims)
-        };
-        let defined: Vec<String> = targets.map(shown).collect();
-        let _ = writeln!(
-            s,
-            "kernel {} ({}) statements {:?} defines {}",
-            k.name,
-            k.form.name(),
-            k.stmts,
-            defined.join(", ")
-        );
-    }
-    let _ = writeln!(s, "{} bytes of values are not stored\n", p.bytes_saved);
-    s + &graph_text::print(&p.graph)
+    plan_text::print(p)
 }
 
 /// What was fused, what not and why, and which rules led there.

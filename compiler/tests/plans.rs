@@ -5,6 +5,7 @@
 use girih_compiler::host::HostTensor;
 use girih_compiler::ir::graph::{Graph, Role, TensorId};
 use girih_compiler::ir::plan::Plan;
+use girih_compiler::ir::{graph_verify, plan_text};
 use girih_compiler::lower::{Schedule, plan_to_program};
 use girih_compiler::pass::ast_to_graph::{Bindings, Bound, bind};
 use girih_compiler::pass::facts::Facts;
@@ -91,6 +92,12 @@ fn inputs(b: &Bound) -> Inputs {
 /// Each statement in one kernel; what a statement reads is an input or written by an earlier kernel or statement.
 fn holds_together(p: &Plan) -> Result<(), String> {
     let g: &Graph = &p.graph;
+    graph_verify::verify(g).map_err(|why| format!("malformed: {}", why.join("; ")))?;
+    let text = plan_text::print(p);
+    let back = plan_text::read(&text)?;
+    if plan_text::print(&back) != text {
+        return Err("the plan's text does not read back".into());
+    }
     let mut facts = Facts::default();
     let mut ready: BTreeSet<TensorId> = (0..g.tensors.len() as u32)
         .map(TensorId)

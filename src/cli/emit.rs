@@ -7,6 +7,7 @@ use girih::device::DeviceName;
 use girih::pipeline::Level;
 use girih::{Device, Error, Result};
 use girih_compiler::ir::graph_text;
+use girih_compiler::pass::graph_to_plan::{PlanOptions, egraph_text};
 use girih_runtime::nvrtc::Nvrtc;
 
 pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
@@ -26,7 +27,7 @@ pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
         let wanted = match (&level, stage) {
             (Level::Graph(g), StageArg::Graph) => Some(graph_text::print(g)),
             (Level::Plan(p), StageArg::Plan) => Some(girih::text::plan(p)),
-            (Level::Plan(p), StageArg::Egraph) => Some(girih::text::notes(p)),
+            (Level::Graph(g), StageArg::Egraph) => Some(egraph_text(g, &PlanOptions::default())),
             (Level::Simt(p), StageArg::Simt) => Some(girih::text::program(p)),
             (Level::Cuda(c), StageArg::Cuda) => Some(c.to_string()),
             _ => None,

@@ -5,6 +5,7 @@ pub mod graph_text;
 pub mod graph_verify;
 pub mod layout;
 pub mod plan;
+pub mod plan_text;
 pub mod program;
 pub mod simt;
 pub mod simt_parse;

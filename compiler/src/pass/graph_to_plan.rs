@@ -43,6 +43,15 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
     each_statement(graph, options)
 }
 
+/// The e-graph that a graph's plan goes through, as text.
+pub fn egraph_text(graph: &Graph, options: &PlanOptions) -> String {
+    let mut graph = graph.clone();
+    let wishes = inline::Wishes::of(&graph);
+    let takes = |g: &Graph, d: &Define| contracts(g, d, options.force);
+    inline::inline(&mut graph, &wishes, &takes, &mut Vec::new());
+    super::graph_to_egraph::describe(&graph)
+}
+
 /// Would the contract form take this definition as it is? Products of tiny matrices are loops in a thread, unless the
 /// form is forced.
 fn contracts(g: &Graph, d: &Define, force: Option<Form>) -> bool {

@@ -129,7 +129,7 @@ pub enum Expr {
     /// to bool is `!= 0`.
     Cast(ExprId),
     /// A rounding to a dtype and back to its compute type (`bf16(x)`). Operand and result have that compute type
-    /// (integers saturate).
+    /// (integers saturate); the operand of a rounding to a float below f32 may also be f64, which is rounded once.
     Round(DType, ExprId),
     /// Evaluates only the branch it takes. `a && b` is `Select(a, b, false)`, `a || b` is `Select(a, true, b)`.
     Select(ExprId, ExprId, ExprId),

@@ -100,14 +100,13 @@ impl<'m> Elab<'m> {
         if t == Typ::Error {
             return self.poison();
         }
-        if let Some((func, swap, no)) = comparison(op) {
+        if let Some((func, swap)) = comparison(op) {
             if t == Typ::Bool && !matches!(func, Func::Eq | Func::Ne) {
                 let d = Diagnostic::error("E0302", span, "bools have no order");
                 return self.wrong(d.help("compare them by == and !=, or write i32(c)"));
             }
             let (x, y) = (self.convert(x, t, span), self.convert(y, t, span));
             let args = if swap { [y, x] } else { [x, y] };
-            debug_assert!(!no);
             return self.apply(func, &args, Typ::Bool, span);
         }
         let Some((func, kind)) = arithmetic(op) else { return self.poison() };
@@ -347,15 +346,15 @@ fn is_divided(op: BinOp, x: Val, y: Val) -> bool {
     }
 }
 
-/// The function, whether its operands change places, and (never here) whether it is negated.
-fn comparison(op: BinOp) -> Option<(Func, bool, bool)> {
+/// The function, and whether its operands change places.
+fn comparison(op: BinOp) -> Option<(Func, bool)> {
     Some(match op {
-        BinOp::Eq => (Func::Eq, false, false),
-        BinOp::Ne => (Func::Ne, false, false),
-        BinOp::Lt => (Func::Lt, false, false),
-        BinOp::Le => (Func::Le, false, false),
-        BinOp::Gt => (Func::Lt, true, false),
-        BinOp::Ge => (Func::Le, true, false),
+        BinOp::Eq => (Func::Eq, false),
+        BinOp::Ne => (Func::Ne, false),
+        BinOp::Lt => (Func::Lt, false),
+        BinOp::Le => (Func::Le, false),
+        BinOp::Gt => (Func::Lt, true),
+        BinOp::Ge => (Func::Le, true),
         _ => return None,
     })
 }

@@ -35,8 +35,6 @@ impl<'m> Elab<'m> {
     pub fn bind_header(&mut self, op: &'m Op, given: &Given) -> Option<()> {
         self.take_names(op);
         self.bind_dtypes(op, given)?;
-        let errors = self.diags.len();
-        let before = self.failed();
         for (name, (v, poly)) in &given.sizes {
             self.put_size(name, *v, poly.clone());
         }
@@ -49,7 +47,6 @@ impl<'m> Elab<'m> {
         self.complete(op, given)?;
         self.check_dims(op, given)?;
         self.check_wheres(op)?;
-        let _ = (errors, before);
         Some(())
     }
 

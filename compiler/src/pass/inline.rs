@@ -346,12 +346,31 @@ pub fn is_contraction(g: &Graph, facts: &mut Facts, e: ExprId) -> bool {
         }
         let all = facts.free(g, fold.body);
         let Some((a, b)) = product(g, fold.body) else { return false };
-        let (a, b) = (facts.free(g, a), facts.free(g, b));
+        let (a, b) = (own_axes(g, a), own_axes(g, b));
         let reused =
             |x: &BTreeSet<AxisId>| all.iter().filter(|v| !x.contains(v)).any(|&v| facts::points(g, v) > 1.0);
         let folded = fold.axes.iter().any(|v| a.contains(v)) && fold.axes.iter().any(|v| b.contains(v));
         folded && reused(&a) && reused(&b)
     })
+}
+
+/// The axes that an expression changes with from point to point: those under an integer quotient (heads that share)
+/// do not count.
+fn own_axes(g: &Graph, e: ExprId) -> BTreeSet<AxisId> {
+    let mut seen = HashSet::new();
+    let mut stack = vec![e];
+    let mut found = BTreeSet::new();
+    while let Some(x) = stack.pop() {
+        match g.expr(x) {
+            _ if !seen.insert(x) => {}
+            Expr::Axis(a) => {
+                found.insert(*a);
+            }
+            Expr::Call(Func::Div, _) if g.ty(x).is_int() => {}
+            _ => stack.extend(g.children(x)),
+        }
+    }
+    found
 }
 
 fn product(g: &Graph, e: ExprId) -> Option<(ExprId, ExprId)> {

@@ -112,6 +112,11 @@ impl<'a> Printer<'a> {
         let name = &self.writer.params[i];
         match self.kernel.params[i].kind {
             ParamKind::Pointer { dtype, written: true, .. } => format!("{}* {name}", stored_type(dtype)),
+            // NVRTC 13.0 to 13.5 crashes for sm_100 and later where a loop reads an element of a `__restrict__` integer
+            // array that does not change in it, and branches on its range (every checked index does).
+            ParamKind::Pointer { dtype, .. } if self.target.compute.0 >= 10 && dtype.is_int() => {
+                format!("const {}* {name}", stored_type(dtype))
+            }
             ParamKind::Pointer { dtype, .. } => format!("const {}* __restrict__ {name}", stored_type(dtype)),
             ParamKind::Scalar(ty) => format!("{} {name}", type_name(ty)),
         }

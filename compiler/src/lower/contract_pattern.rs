@@ -137,6 +137,11 @@ pub fn takes(graph: &Graph, define: &Define, any: bool) -> Result<ContractShape,
     Ok(shape)
 }
 
+/// Whether these statements of a graph could be one `contract` kernel.
+pub fn joins(graph: &Graph, stmts: &[usize]) -> Result<(), String> {
+    recognise_any(graph, &Facts::new(graph), stmts).map(|_| ())
+}
+
 /// As `recognise`, taking products without an M or N axis too.
 pub fn recognise_any(graph: &Graph, facts: &Facts, stmts: &[usize]) -> Result<ContractShape, String> {
     shape(graph, facts, stmts, defines(graph, stmts)?)

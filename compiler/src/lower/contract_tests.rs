@@ -599,3 +599,24 @@ fn many_batches() {
     g.define(y, &[ab, am, an], v);
     check(&g.plan(), "sm_80");
 }
+
+/// Beyond 2³¹ elements offsets are 64-bit; a kernel's types still agree.
+#[test]
+fn big_tensors_take_wide_offsets() {
+    for layout in LAYOUTS {
+        for dtypes in [F16, F32] {
+            for (m, n, k) in [(524_289, 32, 8192), (64, 65_537, 65_536)] {
+                let plan = matmul(dtypes, (m, n, k), layout);
+                for t in ["sm_75", "sm_90a"] {
+                    let program = plan_to_program(&plan, target(t), &Schedule::default()).expect("lowers");
+                    for kernel in &program.kernels {
+                        crate::ir::simt_verify::verify(kernel)
+                            .unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
+                    }
+                    let text = super::simt_to_cuda::print(&program, target(t), &Default::default());
+                    assert!(text.contains("i64 "), "a 64-bit base");
+                }
+            }
+        }
+    }
+}

@@ -56,14 +56,14 @@ pub fn egraph_text(graph: &Graph, options: &PlanOptions) -> String {
 /// form is forced.
 fn contracts(g: &Graph, d: &Define, force: Option<Form>) -> bool {
     let any = force == Some(Form::Contract);
-    let worth = any || inline::is_contraction(g, &mut super::facts::Facts::default(), d.value);
-    worth && contract_pattern::takes(g, d, any).is_ok_and(|s| any || is_large(&s))
+    contract_pattern::takes(g, d, any).is_ok_and(|s| any || is_large(&s))
 }
 
+/// Both operands are used again, and there is a tile's worth of work.
 fn is_large(s: &ContractShape) -> bool {
     const TILE: i64 = 64;
-    let outputs = ContractShape::points(&s.m) * ContractShape::points(&s.n);
-    outputs >= TILE && s.folds.iter().any(|f| f.terms() >= 8)
+    let (m, n) = (ContractShape::points(&s.m), ContractShape::points(&s.n));
+    m > 1 && n > 1 && m * n >= TILE && s.folds.iter().any(|f| f.terms() >= 8)
 }
 
 /// Each statement a kernel of its own.

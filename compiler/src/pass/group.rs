@@ -8,6 +8,7 @@ use super::forms;
 use super::rows;
 use crate::ir::graph::*;
 use crate::ir::plan::*;
+use crate::lower::contract_pattern;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Chooses kernels for a graph's statements.
@@ -107,6 +108,10 @@ impl Pass<'_> {
             },
             (Form::Row, Form::Row | Form::Map) | (Form::Map, Form::Row) => {
                 self.same_rows(&stmts, i, k).map(|_| Form::Row)
+            }
+            // A map at the product's own points is part of its epilogue.
+            (Form::Contract, Form::Map) if self.shares(i, k) => {
+                contract_pattern::joins(self.g, &stmts).map(|_| Form::Contract)
             }
             (other, _) => {
                 Err(format!("{} is a {} kernel", last_name(self.g, &self.g.stmts[stmts[0]]), other.name()))

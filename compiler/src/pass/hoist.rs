@@ -100,6 +100,12 @@ impl Pass<'_> {
                 .push(format!("{}: a product of matrices inside it has its own kernel", self.name(d.target)));
             return products;
         }
+        let first = self.first_passes(i, d, &liftable);
+        if !first.is_empty() {
+            self.notes
+                .push(format!("{}: few long rows, a kernel for each pass over them", self.name(d.target)));
+            return first;
+        }
         let row: BTreeSet<AxisId> = rows::row_axes(self.g, &mut self.facts, d).into_iter().collect();
         self.nested(d, sites, &row)
     }
@@ -121,6 +127,16 @@ impl Pass<'_> {
                 rows,
                 rows::row_points(self.g, &found).max(facts::volume(self.g, &d.axes) / rows.max(1.0)),
             )
+    }
+
+    /// For few long rows, which several blocks share: the reductions that others need first, each to be a kernel.
+    fn first_passes(&mut self, i: usize, d: &Define, liftable: &dyn Fn(&ExprId) -> bool) -> Vec<ExprId> {
+        let Ok(found) = rows::analyse(self.g, &mut self.facts, &[i]) else { return Vec::new() };
+        if found.levels() < 2 || rows::is_busy(found.count(), rows::row_points(self.g, &found)) {
+            return Vec::new();
+        }
+        let folds = found.members.iter().flat_map(|m| &m.folds).filter(|f| f.level == 0).map(|f| f.expr);
+        folds.filter(|e| liftable(e) && !self.is_whole(d, *e)).collect()
     }
 
     /// Products of matrices that stand beside something no contraction takes.

@@ -173,6 +173,24 @@ fn few_long_rows_are_shared_by_blocks() {
     assert_eq!(got.outputs["y"].get(0), Value::I64(40_000));
 }
 
+/// y = m + log Σ exp(x − m), m = max x, of one long row: a split kernel for each pass.
+#[test]
+fn passes_over_a_long_row_are_kernels() {
+    let n = 50_000;
+    let mut g = Graph::default();
+    let x = tensor(&mut g, "x", DType::F32, &[n], Role::Input);
+    let y = tensor(&mut g, "y", DType::F32, &[], Role::Result);
+    let top = over_row(&mut g, x, &[], n, Monoid::Max, &|_, v| v);
+    let sum = over_row(&mut g, x, &[], n, Monoid::Sum, &|g, v| {
+        let d = call(g, Func::Sub, &[v, top]);
+        call(g, Func::Exp, &[d])
+    });
+    let v = call(&mut g, Func::Log, &[sum]);
+    let v = call(&mut g, Func::Add, &[top, v]);
+    define(&mut g, y, &[], v);
+    planned(&g, &inputs(&[("x", data(DType::F32, &[n]))]), &[Form::Row, Form::Row]);
+}
+
 /// r = Σ|x|, s = max x, and q = x / s, all of a row: siblings and a map share the kernel.
 #[test]
 fn siblings_share_a_row() {

@@ -4,7 +4,7 @@
 
 use girih_compiler::host::HostTensor;
 use girih_compiler::ir::graph::{Graph, Role, TensorId};
-use girih_compiler::ir::plan::Plan;
+use girih_compiler::ir::plan::{Form, Plan};
 use girih_compiler::ir::{graph_verify, plan_text};
 use girih_compiler::lower::{Schedule, plan_to_program};
 use girih_compiler::pass::ast_to_graph::{Bindings, Bound, bind};
@@ -167,13 +167,13 @@ fn plans_keep_the_meaning() {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-#[test]
-fn programs_agree_with_the_graph_as_written() {
+/// Plans every entry under these options and runs its program against the graph as written.
+fn programs_agree(options: &PlanOptions) {
     let mut wrong = String::new();
     let target = Target::parse("sm_90a").expect("a target of the table");
     for entry in entries() {
         let b = bound(&entry);
-        let p = plan(&b.graph, &PlanOptions::default());
+        let p = plan(&b.graph, options);
         let inputs = inputs(&b);
         let Ok(want) = reference::run(&b.graph, &inputs) else { continue };
         let done = plan_to_program(&p, target, &Schedule::default())
@@ -187,6 +187,23 @@ fn programs_agree_with_the_graph_as_written() {
         }
     }
     assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn programs_agree_with_the_graph_as_written() {
+    programs_agree(&PlanOptions::default());
+}
+
+#[test]
+fn unfused_programs_agree() {
+    programs_agree(&PlanOptions { fuse: false, force: None });
+}
+
+#[test]
+fn programs_of_forced_forms_agree() {
+    for form in [Form::Contract, Form::Row, Form::Map] {
+        programs_agree(&PlanOptions { fuse: true, force: Some(form) });
+    }
 }
 
 #[test]

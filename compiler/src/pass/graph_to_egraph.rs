@@ -245,7 +245,7 @@ fn describe_root(
     let from = values.egraph.id_to_expr(root);
     let Some(to) = choice.expr(&values.egraph, root) else { return };
     let _ = writeln!(out, "\n{name} = {}", text(&from));
-    if from != to {
+    if text(&from) != text(&to) {
         let _ = writeln!(out, "  became {}", text(&to));
         for rule in super::extract::rules_between(&mut values.egraph, &from, &to) {
             let class = rules::classes().into_iter().find(|c| c.0 == rule).map_or("exact", |c| c.1.name());

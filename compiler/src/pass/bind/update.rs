@@ -57,7 +57,7 @@ impl<'m> Elab<'m> {
             true => self.plain_update(s, t, &view, fresh, &slots),
             false => self.scatter(s, t, &view, fresh, &slots),
         }
-        if self.frame().names.get(&t.name.text).is_none() {
+        if !self.frame().names.contains_key(&t.name.text) {
             self.frame_mut().names.insert(t.name.text.clone(), Meaning::Tensor(view));
         }
     }

@@ -56,7 +56,9 @@ pub fn egraph_text(graph: &Graph, options: &PlanOptions) -> String {
 /// form is forced.
 fn contracts(g: &Graph, d: &Define, force: Option<Form>) -> bool {
     let any = force == Some(Form::Contract);
-    contract_pattern::takes(g, d, any).is_ok_and(|s| any || is_large(&s))
+    // Most definitions have no fold; recognising costs more than seeing that.
+    !inline::outer_folds(g, d.value).is_empty()
+        && contract_pattern::takes(g, d, any).is_ok_and(|s| any || is_large(&s))
 }
 
 /// Both operands are used again, and there is a tile's worth of work.

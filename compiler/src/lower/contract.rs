@@ -11,9 +11,9 @@ use super::contract_loads::Loader;
 use super::contract_mma::{self, Accumulators, Registers, Tiles};
 use super::contract_operand::Ground;
 use super::contract_pattern::{ContractShape, recognise_any};
-use super::contract_tile::{Choice, FoldChoice, Wishes, choose};
+use super::contract_tile::{Choice, FoldChoice, Wishes};
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
-use super::{Lowering, MAX_GRID_X, Refusal, Schedule, map};
+use super::{Lowering, MAX_GRID_X, Refusal, Schedule, contract_pack, map};
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
@@ -29,11 +29,25 @@ const MAX_POINTS: i64 = i32::MAX as i64 - 4096;
 
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
     let span = span(cx.graph, k);
-    let shape = shape(cx, k, span)?;
+    let mut shape = shape(cx, k, span)?;
     if shape.axes.iter().any(|a| a.extent == 0) {
         return Ok(());
     }
-    let choice = tile_choice(cx, k, &shape, span)?;
+    let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
+    let (choice, packs) = contract_pack::pack(cx, &mut shape, &wishes)?;
+    let own = contract_pack::apply(cx, &k.name, &packs, span)?;
+    let done = lower_choice(cx, k, &shape, &choice, span);
+    own.into_iter().for_each(|(t, home)| *cx.home_mut(t) = home);
+    done
+}
+
+fn lower_choice<'a>(
+    cx: &mut Lowering<'a>,
+    k: &'a PlanKernel,
+    shape: &ContractShape,
+    choice: &Choice,
+    span: Span,
+) -> Result<(), Refusal> {
     let tile = &choice.tile;
     let blocks = [tile.batch, tile.split, tile.m.tiles(), tile.n.tiles()];
     let blocks = blocks.iter().try_fold(1i64, |n, &b| n.checked_mul(b)).filter(|&n| n <= MAX_GRID_X);
@@ -44,8 +58,8 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     e.kernel.grid = [blocks as u32, 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
     e.kernel.min_blocks = 1;
-    let work = workspaces(cx, &mut e, &shape, tile);
-    build(cx, &mut e, &shape, &choice, &work);
+    let work = workspaces(cx, &mut e, shape, tile);
+    build(cx, &mut e, shape, choice, &work);
     if e.kernel.shared_bytes() > cx.target.shared_per_block {
         let (needed, limit) = (e.kernel.shared_bytes(), cx.target.shared_per_block);
         let message = format!(
@@ -56,7 +70,7 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     }
     cx.launch(e);
     if tile.split > 1 {
-        reduce(cx, k, &shape, tile, &work, span)?;
+        reduce(cx, k, shape, tile, &work, span)?;
     }
     Ok(())
 }
@@ -80,22 +94,12 @@ fn shape<'a>(cx: &Lowering<'a>, k: &PlanKernel, span: Span) -> Result<ContractSh
     Ok(shape)
 }
 
-fn tile_choice<'a>(
-    cx: &Lowering<'a>,
-    k: &PlanKernel,
-    shape: &ContractShape,
-    span: Span,
-) -> Result<Choice, Refusal> {
-    let home = |t: TensorId| cx.home(t).clone();
-    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
-    choose(&ground, cx.target, &Wishes { schedule: cx.schedule, kernel: &k.name, span })
-}
-
 /// The tile level of a kernel, for printing.
 pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
     let span = span(cx.graph, k);
-    let shape = shape(cx, k, span)?;
-    Ok(tile_choice(cx, k, &shape, span)?.tile)
+    let mut shape = shape(cx, k, span)?;
+    let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
+    Ok(contract_pack::pack(cx, &mut shape, &wishes)?.0.tile)
 }
 
 /// A buffer of partial sums for each fold, where blocks share them.

@@ -414,8 +414,12 @@ fn shared_heads_are_rows_of_one_product() {
 
 /// Convolution of `groups` groups; channels last or not.
 fn conv(dtype: DType, last: bool, stride: i64, pad: i64, groups: i64) -> Plan {
+    conv_of(dtype, last, stride, pad, groups, 8)
+}
+
+fn conv_of(dtype: DType, last: bool, stride: i64, pad: i64, groups: i64, c: i64) -> Plan {
     let mut g = G::default();
-    let (n, c, hw, f, r) = (2, 8, 9, 12, 3);
+    let (n, hw, f, r) = (2, 9, 12, 3);
     let out = (hw + 2 * pad - r) / stride + 1;
     let (cg, fg) = (c / groups, f / groups);
     let x = g.input("x", dtype, &if last { [n, hw, hw, c] } else { [n, c, hw, hw] });
@@ -620,6 +624,63 @@ fn big_tensors_take_wide_offsets() {
                         "{layout:?} {dtypes:?} {m} {n} {k} {t}: no 64-bit offset\n{text}"
                     );
                 }
+            }
+        }
+    }
+}
+
+/// Runs `f` with operands packed wherever they can be, whether that pays or not.
+fn packed<R>(f: impl FnOnce() -> R) -> R {
+    super::contract_pack::ALWAYS.set(true);
+    let r = f();
+    super::contract_pack::ALWAYS.set(false);
+    r
+}
+
+/// Operands with odd pitches, and those that do not run along K where the instruction wants it, are packed.
+#[test]
+fn operands_that_lie_badly_are_packed() {
+    use DType::{E4M3, F32 as Single, I8, U8};
+    for layout in LAYOUTS {
+        for (m, n, k) in [(33, 29, 17), (70, 65, 35), (9, 131, 203), (64, 71, 99)] {
+            let got = packed(|| check(&matmul(F16, (m, n, k), layout), "sm_90a"));
+            assert!(got.kernels.len() > 1, "{layout:?} {m} {n} {k}: nothing was packed");
+        }
+        for dtypes in [(E4M3, E4M3, Single), (I8, I8, DType::I32), (U8, I8, DType::I32)] {
+            let got = packed(|| check(&matmul(dtypes, (40, 36, 70), layout), "sm_90a"));
+            assert!(got.kernels.len() > 1, "{layout:?} {dtypes:?}: nothing was packed");
+        }
+    }
+}
+
+/// x·xᵀ reads one tensor on both sides; with a residual of the same tensor in the epilogue.
+#[test]
+fn a_packed_tensor_may_be_read_twice() {
+    let mut g = G::default();
+    let n = 45;
+    let x = g.input("x", DType::F16, &[n, n]);
+    let y = g.result("y", DType::F16, &[n, n]);
+    let ((am, em), (an, en), (ak, ek)) = (g.axis("m", n), g.axis("n", n), g.axis("k", n));
+    let (ra, rb, rr) = (g.read(x, &[em, ek]), g.read(x, &[en, ek]), g.read(x, &[em, en]));
+    let body = g.mul(ra, rb);
+    let sum = g.sum(&[ak], body);
+    let v = g.call(Func::Add, &[sum, rr]);
+    g.define(y, &[am, an], v);
+    let plan = g.plan();
+    let got = packed(|| check(&plan, "sm_90a"));
+    assert_eq!(got.kernels.len(), 2, "one copy and the product");
+}
+
+#[test]
+fn packed_convolutions() {
+    for channels in [3, 5, 12] {
+        for last in [false, true] {
+            for (stride, pad, groups) in [(1, 1, 1), (2, 2, 1), (2, 1, 3)] {
+                if channels % groups != 0 {
+                    continue;
+                }
+                let plan = conv_of(DType::F16, last, stride, pad, groups, channels);
+                packed(|| check(&plan, "sm_90a"));
             }
         }
     }

@@ -17,6 +17,7 @@ mod contract_epilogue;
 mod contract_loads;
 mod contract_mma;
 mod contract_operand;
+mod contract_pack;
 pub mod contract_pattern;
 #[cfg(test)]
 mod contract_tests;

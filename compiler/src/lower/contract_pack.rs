@@ -1,0 +1,293 @@
+//! Operands that lie badly are copied to a workspace before the product, where the copy costs less than it saves:
+//! rows whose pitch is not a multiple of 16 bytes get one that is, operands that must run along K and do not are
+//! turned, and few channels are padded so that they can be copied in whole runs.
+//!
+//! A packed operand is its tensor with another home while the kernel is lowered, so that nothing else knows of it.
+//! What is added along the innermost dim is zero; where both operands of a sum are padded along the same fold axis,
+//! the axis runs over the zeros too, so that no term needs a mask.
+
+use super::contract_operand::{Ground, Source, stored};
+use super::contract_pattern::{ContractShape, Contraction};
+use super::contract_tile::{Choice, Wishes, choose};
+use super::home::Home;
+use super::index::Interval;
+use super::map::launch_points;
+use super::read::Index;
+use super::scalar::{Emit, Num, arith, cmp, int_of, lit32};
+use super::{Lowering, Refusal};
+use crate::ir::graph::{AxisId, Expr as GraphExpr, ExprId, Graph, TensorId};
+use crate::ir::program::BufferId;
+use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, Stmt, Ty};
+use crate::ir::tile::{Load, Math};
+use crate::vocab::dtype::DType;
+use girih_dsl::ast::Span;
+
+/// Floating-point operations per second of a main loop whose operands are loaded element by element, and with
+/// copies of 4 bytes; measured on an H200, in 10¹².
+const BY_ELEMENT: f64 = 28.0;
+const BY_WORD: f64 = 200.0;
+/// Of one with copies of 16 bytes.
+const BY_CHUNK: f64 = 370.0;
+/// Bytes per microsecond that a copy moves, and microseconds that a launch costs.
+const COPY: f64 = 2.5e6;
+const LAUNCH: f64 = 4.0;
+
+/// An operand's other home.
+#[derive(Clone, Debug)]
+pub struct Pack {
+    pub tensor: TensorId,
+    /// The home; its buffer is not made yet.
+    home: Home,
+    /// The dim that is innermost there, and its padded extent.
+    inner: usize,
+    extent: i64,
+}
+
+/// The packs that pay for a kernel, the shape they leave, and the choice made for it.
+pub fn pack(
+    cx: &Lowering,
+    shape: &mut ContractShape,
+    wishes: &Wishes,
+) -> Result<(Choice, Vec<Pack>), Refusal> {
+    let home = |t: TensorId| cx.home(t).clone();
+    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
+    let plain = choose(&ground, cx.target, wishes)?;
+    let packs = wanted(&ground, &plain);
+    if packs.is_empty() {
+        return Ok((plain, packs));
+    }
+    let mut padded = shape.clone();
+    pad_terms(cx.graph, &ground, &mut padded, &packs);
+    let other =
+        |t: TensorId| packs.iter().find(|p| p.tensor == t).map_or_else(|| home(t), |p| p.home.clone());
+    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &padded, home: &other };
+    let Ok(packed) = choose(&ground, cx.target, wishes) else { return Ok((plain, Vec::new())) };
+    let pays = always() || pays(cx.graph, shape, &plain, &packed, &packs);
+    if !all_copied(&packed) || !pays {
+        return Ok((plain, Vec::new()));
+    }
+    *shape = padded;
+    Ok((packed, packs))
+}
+
+/// Operands of tensor-core sums that could be copied in larger pieces from another home.
+fn wanted(ground: &Ground, choice: &Choice) -> Vec<Pack> {
+    let mut packs: Vec<Pack> = Vec::new();
+    for (i, c) in ground.shape.folds.iter().enumerate() {
+        let fold = &choice.tile.folds[i];
+        if !matches!(fold.math, Math::Mma { .. }) {
+            return Vec::new();
+        }
+        let (da, db) = stored(fold.math);
+        for (load, source, dtype) in
+            [(fold.a.load, &choice.folds[i].a, da), (fold.b.load, &choice.folds[i].b, db)]
+        {
+            let (Source::Plain(p), false) = (source, matches!(load, Load::Async(16) | Load::Vector(_)))
+            else {
+                continue;
+            };
+            if packs.iter().any(|q| q.tensor == p.tensor) {
+                continue;
+            }
+            packs.extend(other_home(ground, c, p.tensor, &p.index, dtype));
+        }
+    }
+    packs
+}
+
+/// The home for an operand: contiguous along the dim it is contiguous along now, or along K where it must be.
+fn other_home(
+    ground: &Ground,
+    c: &Contraction,
+    tensor: TensorId,
+    index: &[ExprId],
+    dtype: DType,
+) -> Option<Pack> {
+    let t = ground.graph.tensor(tensor);
+    let strides = ground.strides(tensor);
+    let now = (0..t.dims.len()).find(|&d| strides[d] == 1);
+    let one = |d: usize, a: AxisId| {
+        ground.linear(index[d], &[a]).is_some_and(|m| m.get(&a).is_some_and(|v| *v == 1))
+    };
+    let along = |d: usize| c.k.iter().filter(|k| one(d, k.axis)).map(|k| k.extent).max();
+    let k_dim = (0..t.dims.len()).filter_map(|d| Some((along(d)?, d))).max().map(|(_, d)| d);
+    let inner = if dtype.bits() == 16 { now.or(k_dim)? } else { k_dim? };
+    let size = (dtype.bits() / 8) as i64;
+    let n = t.dims[inner];
+    let extent = match n {
+        // A few channels: the terms they add cost more than narrower copies.
+        1..=2 => return None,
+        3..=4 if size == 2 => 4,
+        n if n * size <= 128 => round_up(n, 16 / size),
+        n => round_up(n, 32 / size),
+    };
+    let mut strides = vec![1; t.dims.len()];
+    let mut step = extent;
+    for d in (0..t.dims.len()).rev().filter(|&d| d != inner) {
+        strides[d] = step;
+        step = step.checked_mul(t.dims[d])?;
+    }
+    let home = Home { buffer: BufferId(u32::MAX), dtype, strides, len: step, align: 256 };
+    Some(Pack { tensor, home, inner, extent })
+}
+
+fn round_up(n: i64, unit: i64) -> i64 {
+    (n + unit - 1) / unit * unit
+}
+
+/// Lets fold axes run to the padded extent where all sums' operands are zero there.
+fn pad_terms(graph: &Graph, ground: &Ground, shape: &mut ContractShape, packs: &[Pack]) {
+    for c in &mut shape.folds {
+        let room = |e: &[ExprId], k: &super::contract_pattern::KAxis| -> Option<i64> {
+            let [id] = e else { return None };
+            let GraphExpr::Read(r) = graph.expr(*id) else { return None };
+            let p = packs.iter().find(|p| p.tensor == r.tensor)?;
+            let t = graph.tensor(r.tensor);
+            let whole = t.dims[p.inner] == k.extent && t.lo[p.inner] == 0 && k.lo == 0;
+            let others = r
+                .index
+                .iter()
+                .enumerate()
+                .all(|(d, &i)| d == p.inner || !ground.facts.free(i).contains(&k.axis));
+            let alone = matches!(graph.expr(r.index[p.inner]), GraphExpr::Axis(a) if *a == k.axis);
+            (whole && others && alone).then_some(p.extent)
+        };
+        let (a, b) = (c.a.exprs.clone(), c.b.exprs.clone());
+        for k in &mut c.k {
+            if let (Some(x), Some(y)) = (room(&a, k), room(&b, k)) {
+                k.extent = round_up(k.extent, if k.extent <= 4 { 4 } else { 8 }).min(x).min(y);
+            }
+        }
+    }
+}
+
+/// Whether every operand is copied as it lies: only then may terms run over padding.
+fn all_copied(choice: &Choice) -> bool {
+    let wide = |l: Load| matches!(l, Load::Async(8 | 16));
+    choice.tile.folds.iter().all(|f| wide(f.a.load) && wide(f.b.load))
+}
+
+/// Whether the copies cost less than they save.
+fn pays(graph: &Graph, shape: &ContractShape, plain: &Choice, packed: &Choice, packs: &[Pack]) -> bool {
+    let points: f64 =
+        [&shape.batch, &shape.m, &shape.n].iter().map(|d| ContractShape::points(d) as f64).product();
+    let time = |choice: &Choice| -> f64 {
+        let folds = choice.tile.folds.iter().map(|f| {
+            let slowest = [f.a.load, f.b.load].map(speed).into_iter().fold(f64::MAX, f64::min);
+            2.0 * points * f.terms as f64 / slowest / 1e6
+        });
+        folds.sum()
+    };
+    let copies = packs.iter().map(|p| {
+        let from = graph.tensor(p.tensor).dims.iter().product::<i64>();
+        (from + p.home.len) as f64 * p.home.dtype.bits() as f64 / 8.0 / COPY + LAUNCH
+    });
+    time(packed) + copies.sum::<f64>() < time(plain)
+}
+
+// Small tests ask for packs that would not pay.
+#[cfg(test)]
+thread_local! { pub static ALWAYS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) } }
+
+#[cfg(test)]
+fn always() -> bool {
+    ALWAYS.get()
+}
+
+#[cfg(not(test))]
+fn always() -> bool {
+    false
+}
+
+fn speed(load: Load) -> f64 {
+    match load {
+        Load::Async(16) | Load::Vector(16) => BY_CHUNK,
+        Load::Async(_) | Load::Vector(_) => BY_WORD,
+        Load::Elements { .. } => BY_ELEMENT,
+    }
+}
+
+/// Launches the copies and gives the tensors their other homes; returns those they had.
+pub fn apply(
+    cx: &mut Lowering<'_>,
+    name: &str,
+    packs: &[Pack],
+    span: Span,
+) -> Result<Vec<(TensorId, Home)>, Refusal> {
+    let mut own = Vec::new();
+    for p in packs {
+        let t = cx.graph.tensor(p.tensor);
+        let (label, dtype) = (format!("{}_packed", t.name), p.home.dtype);
+        let buffer = cx.workspace(label.clone(), dtype, &[p.home.len]);
+        let home = Home { buffer, ..p.home.clone() };
+        copy(cx, &format!("{name}_pack_{}", t.name), p, &home, &label, span)?;
+        own.push((p.tensor, std::mem::replace(cx.home_mut(p.tensor), home)));
+    }
+    Ok(own)
+}
+
+/// A thread a run of the packed innermost dim; neighbouring threads run along what is contiguous in the source.
+fn copy(
+    cx: &mut Lowering<'_>,
+    name: &str,
+    p: &Pack,
+    to: &Home,
+    label: &str,
+    span: Span,
+) -> Result<(), Refusal> {
+    let t = cx.graph.tensor(p.tensor);
+    let from = cx.home(p.tensor).clone();
+    let vector = p.extent.min(128 / to.dtype.bits() as i64);
+    let lanes = (0..t.dims.len()).find(|&d| from.strides[d] == 1 && t.dims[d] > 1 && d != p.inner);
+    let mut order: Vec<usize> =
+        (0..t.dims.len()).filter(|&d| d != p.inner && Some(d) != lanes).chain([p.inner]).collect();
+    order.extend(lanes);
+    let extent = |&d: &usize| if d == p.inner { p.extent / vector } else { t.dims[d] };
+    let dims: Vec<i64> = order.iter().map(extent).collect();
+    launch_points(cx, name, &dims, span, |e, at| {
+        e.know_buffer(to.buffer, label, to.dtype, to.len);
+        let mut place = vec![int_of(Ty::I32, 0); order.len()];
+        order.iter().zip(at).for_each(|(&d, n)| place[d] = n.clone());
+        let first = arith(IntOp::Mul, place[p.inner].clone(), int_of(place[p.inner].ty, vector));
+        place[p.inner] = Num { expr: e.named("first", first.ty, first.expr), ty: first.ty };
+        let ty = Ty::of(to.dtype.compute());
+        let run = e.kernel.array("run", ty, vector as u32);
+        for j in 0..vector {
+            element(e, p, &from, &place, run, j);
+        }
+        let index = indices(e.graph, p.tensor, &place);
+        let at = e.offset_in(to, p.tensor, &index);
+        let mem = Mem::Global(e.pointer(to.buffer, true));
+        e.push(Stmt::StoreVec { mem, index: at, array: run, at: 0, count: vector as u32 });
+    })
+}
+
+/// `run[j]`: an element, or zero in the padding.
+fn element(e: &mut Emit, p: &Pack, from: &Home, place: &[Num], run: ArrayId, j: i64) {
+    let mut place = place.to_vec();
+    let n = place[p.inner].clone();
+    place[p.inner] = if j == 0 { n } else { arith(IntOp::Add, n.clone(), int_of(n.ty, j)) };
+    let at = place[p.inner].clone();
+    let n = e.graph.tensor(p.tensor).dims[p.inner];
+    let load = |e: &mut Emit| {
+        let index = indices(e.graph, p.tensor, &place);
+        let at = e.offset_in(from, p.tensor, &index);
+        let mem = Mem::Global(e.pointer(from.buffer, false));
+        e.push(Stmt::SetElem(run, lit32(j as i32), Expr::Load(mem, Box::new(at))));
+    };
+    if n == p.extent {
+        return e.scope(load);
+    }
+    e.push(Stmt::SetElem(run, lit32(j as i32), super::contract_loads::zero(from.dtype.compute())));
+    let inside = cmp(CmpOp::Lt, at.expr, int_of(at.ty, n).expr);
+    e.if_then(inside, load);
+}
+
+fn indices(graph: &Graph, tensor: TensorId, at: &[Num]) -> Vec<Index> {
+    let t = graph.tensor(tensor);
+    let one = |(d, n): (usize, &Num)| Index {
+        num: arith(IntOp::Add, n.clone(), int_of(n.ty, t.lo[d])),
+        range: Interval::new(t.lo[d], t.lo[d] + t.dims[d] - 1),
+    };
+    at.iter().enumerate().map(one).collect()
+}

@@ -18,13 +18,27 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
     let bound = op.bind()?;
     eprint!("{}", bound.warnings(color()));
     let made = make_inputs(&bound, given, args.seed)?;
+    let each = args.op.schedule.as_deref() == Some("each");
     let mut finished = Vec::new();
+    let mut refused = None;
     for (schedule, bound) in schedules_of(bound, &device, args.op.schedule.as_deref())? {
-        let (report, outputs) = run_one(&bound, &device, &made, args, schedule)?;
+        let named = schedule.clone().unwrap_or_default();
+        let (report, outputs) = match run_one(&bound, &device, &made, args, schedule) {
+            // One that is illegal on the target says nothing of the others.
+            Err(Error::Refused(why)) if each => {
+                eprintln!("refused: {named}: {why}");
+                refused = Some(Error::Refused(why));
+                continue;
+            }
+            other => other?,
+        };
         if !args.json {
             super::print(&report.text());
         }
         finished.push((report, outputs));
+    }
+    if let (true, Some(why)) = (finished.is_empty(), refused) {
+        return Err(why);
     }
     if args.json {
         super::print(&report::json(finished.iter().map(|f| &f.0)));

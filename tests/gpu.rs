@@ -178,8 +178,9 @@ fn aligned_and_misaligned_in_turn(device: &Device) -> Test {
 
 fn wrong_arguments_are_named(device: &Device) -> Test {
     let c = compiled(device, SCALE, &[("N", 256)])?;
-    let (x, y) = (upload(device, &[0.0; 256])?, upload(device, &[0.0; 256])?);
-    let (x, y) = (x.pointer(), y.pointer());
+    // Longer than is wanted, so that it is the alignment that is wrong of what begins two bytes on.
+    let (x, y) = (upload(device, &[0.0; 257])?, upload(device, &[0.0; 256])?);
+    let (x, y) = (DevicePointer { bytes: 1024, ..x.pointer() }, y.pointer());
     let host = [0f32; 256];
     let mistakes: [(DevicePointer, &[&str]); 4] = [
         (DevicePointer { address: host.as_ptr() as u64, bytes: 1024 }, &["x", "device memory"]),

@@ -9,6 +9,7 @@
 //! where control flow is uniform for their participants (the simulator checks that as it runs); constant indices
 //! are in bounds.
 
+use crate::vocab::approx::Approx;
 use crate::vocab::dtype::{DType, Value};
 use crate::vocab::func::Func;
 use girih_dsl::ast::Span;
@@ -115,6 +116,8 @@ pub enum Expr {
     Load(Mem, Box<Expr>),
     /// A scalar function of the vocabulary at operand types that fit its law (I32, I64, F32, F64, Bool).
     Call(Func, Vec<Expr>),
+    /// An approximate function of F32 operands.
+    Approx(Approx, Vec<Expr>),
     /// Plain machine arithmetic on I32, I64, U32, U64, for indices: U32 and U64 wrap, I32 and I64 must not overflow
     /// (they print as C's signed operators; the functions `Func::Add` and so on wrap). Div and Rem only of
     /// non-negative operands by positive ones; shift counts are below the width.
@@ -338,6 +341,8 @@ pub enum Intrinsic {
     MmaM16N8K8Tf32,
     /// m8n8k4 of f64: A 1, B 1, C 2 F64.
     MmaM8N8K4F64,
+    /// The four words of a Philox4x32-10 block: 4 U32 of (key, block), both I64.
+    Philox,
 }
 
 impl Kernel {

@@ -2,6 +2,7 @@
 
 use super::simt::*;
 use super::simt_text::{ATOMICS, CMP_OPS, INT_OPS, SHUFFLES, SPECIALS, TYPES, matrix_instruction};
+use crate::vocab::approx::Approx;
 use crate::vocab::dtype::{DType, Value};
 use crate::vocab::func::FUNCS;
 use girih_dsl::ast::Span;
@@ -360,6 +361,7 @@ impl<'a> Parser<'a> {
         let name = self.next()?;
         let op = match name {
             "cp_async" => Intrinsic::CpAsync { mem: ParamId(self.id('&')?), bytes: self.number()? },
+            "philox" => Intrinsic::Philox,
             "cp_async_commit" => Intrinsic::CpAsyncCommit,
             "cp_async_wait" => Intrinsic::CpAsyncWait(self.number()?),
             "ldmatrix" => Intrinsic::LdMatrix { count: self.number()?, trans: self.number()? },
@@ -438,6 +440,9 @@ impl<'a> Parser<'a> {
             && let Some(e) = unary(name, a)
         {
             return Ok(e);
+        }
+        if let Some(f) = Approx::parse(name).filter(|f| f.arity() == args.len()) {
+            return Ok(Expr::Approx(f, args));
         }
         let row =
             FUNCS.iter().find(|r| format!("{:?}", r.func).eq_ignore_ascii_case(name)).ok_or_else(unknown)?;

@@ -208,6 +208,7 @@ impl Printer<'_> {
     fn intrinsic(&mut self, op: Intrinsic, outs: &[Place], args: &[Expr]) {
         let name = match op {
             Intrinsic::CpAsync { mem, bytes } => format!("cp_async {} {bytes}", self.param(mem)),
+            Intrinsic::Philox => "philox".into(),
             Intrinsic::CpAsyncCommit => "cp_async_commit".into(),
             Intrinsic::CpAsyncWait(n) => format!("cp_async_wait {n}"),
             Intrinsic::LdMatrix { count, trans } => format!("ldmatrix {count} {trans}"),
@@ -265,6 +266,7 @@ impl Printer<'_> {
             Expr::Call(f, args) => {
                 self.call(&format!("{f:?}").to_ascii_lowercase(), &args.iter().collect::<Vec<_>>())
             }
+            Expr::Approx(f, args) => self.call(f.row().name, &args.iter().collect::<Vec<_>>()),
             Expr::Int(op, a, b) => self.call(word(&INT_OPS, *op), &[a, b]),
             Expr::Compare(op, a, b) => self.call(word(&CMP_OPS, *op), &[a, b]),
             Expr::Select(c, a, b) => self.call("select", &[c, a, b]),

@@ -31,6 +31,10 @@ pub fn type_of(k: &Kernel, e: &Expr) -> Result<Ty> {
             Ok(Ty::of(mem_dtype(k, *mem)?.compute()))
         }
         Expr::Call(f, args) => call_type(*f, &types(k, args)?),
+        Expr::Approx(f, args) => match types(k, args)? {
+            tys if tys.len() == f.arity() && tys.iter().all(|&t| t == Ty::F32) => Ok(Ty::F32),
+            tys => Err(format!("{} of {tys:?}", f.row().name)),
+        },
         Expr::Int(op, a, b) => int_type(k, *op, a, b),
         Expr::Compare(_, a, b) => same(k, a, b).map(|_| Ty::Bool),
         Expr::Select(c, a, b) => {
@@ -389,6 +393,7 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
             Err(format!("a copy of {bytes} bytes"))
         }
         Intrinsic::CpAsync { .. } => Ok((vec![Some(Ty::U32), None, Some(Ty::I32)], vec![])),
+        Intrinsic::Philox => Ok((vec![Some(Ty::I64); 2], vec![Ty::U32; 4])),
         Intrinsic::CpAsyncCommit | Intrinsic::CpAsyncWait(_) => Ok((vec![], vec![])),
         Intrinsic::LdMatrix { count, .. } if !matches!(count, 1 | 2 | 4) => Err(format!("{count} matrices")),
         Intrinsic::LdMatrix { count, .. } => Ok((vec![Some(Ty::U32)], vec![Ty::U32; count as usize])),
@@ -443,6 +448,6 @@ pub fn visit<'e>(e: &'e Expr, f: &mut dyn FnMut(&'e Expr)) {
             visit(a, f);
             visit(b, f);
         }
-        Expr::Call(_, args) => args.iter().for_each(|a| visit(a, f)),
+        Expr::Call(_, args) | Expr::Approx(_, args) => args.iter().for_each(|a| visit(a, f)),
     }
 }

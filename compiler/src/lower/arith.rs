@@ -26,6 +26,9 @@ impl<'a> Emit<'a> {
     fn float_call(&mut self, id: ExprId, f: Func, args: &[ExprId]) -> Num {
         let ty = Ty::of(self.graph.ty(id));
         let values: Vec<Expr> = args.iter().map(|&a| self.value(a)).collect();
+        if let Some(n) = self.near_call(id, f, args, &values) {
+            return n;
+        }
         let expr = match comparison(f) {
             Some(op) => pair(values, |a, b| Expr::Compare(op, a, b)),
             None => Expr::Call(f, values),
@@ -174,6 +177,10 @@ impl<'a> Emit<'a> {
     }
 
     pub(super) fn select(&mut self, id: ExprId, c: ExprId, a: ExprId, b: ExprId) -> Num {
+        if let Some(taken) = self.known_bool(c) {
+            let ty = self.held(id);
+            return Num { expr: self.num_as(if taken { a } else { b }, ty), ty };
+        }
         let lit = |v: bool| Node::Lit(Value::Bool(v));
         let cond = self.value(c);
         let (cheap_a, cheap_b) = (self.cheap(a), self.cheap(b));
@@ -239,14 +246,17 @@ impl<'a> Emit<'a> {
     }
 
     fn spend(&self, id: ExprId, budget: &mut usize) -> bool {
-        if self.is_known(id) {
+        if self.is_known(id) || self.certain.contains(&id) {
             return true;
         }
         let free = match self.graph.expr(id) {
             Node::Lit(_) | Node::Axis(_) | Node::Param(_) => true,
             Node::Scalar(s) => self.graph.scalars[s.0 as usize].range.is_none(),
             Node::Read(_) | Node::Fold(_) => return false,
-            Node::Call(f, args) => !heavy(*f, self.graph.ty(args[0])),
+            Node::Call(f, args) => {
+                !heavy(*f, self.graph.ty(args[0]))
+                    || self.facts.near(id) && matches!(f, Func::Exp | Func::Exp2 | Func::Div | Func::Sqrt)
+            }
             Node::Cast(_) | Node::Round(..) | Node::Select(..) => true,
         };
         if !free || *budget == 0 {

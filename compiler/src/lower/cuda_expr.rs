@@ -99,6 +99,10 @@ impl<'a> Writer<'a> {
                 let spelling = cuda::spelling(*f, self.ty(args[0]));
                 self.spelled(spelling, &args)
             }
+            Expr::Approx(f, args) => {
+                let args: Vec<&Expr> = args.iter().collect();
+                self.helper(f.row().name, &args)
+            }
             Expr::Int(op, a, b) => match int_spelling(*op) {
                 Some((op, prec)) => self.infix(op, prec, a, b),
                 None => self.call(if *op == IntOp::Min { "min" } else { "max" }, &[a, b]),

@@ -201,6 +201,98 @@ F float round_tf32(float a) {
     return __uint_as_float((w + 0xfffu + (w >> 13 & 1u)) & 0xffffe000u);
 }",
     ),
+    // Approximate functions: the rows of `vocab/approx.rs`, in the same formulas.
+    plain(
+        "exp2_near",
+        &[],
+        "F float exp2_near(float a) {
+    float r;
+    asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(r) : \"f\"(a));
+    return r;
+}",
+    ),
+    plain(
+        "rcp_near",
+        &[],
+        "F float rcp_near(float a) {
+    float r;
+    asm(\"rcp.approx.ftz.f32 %0, %1;\" : \"=f\"(r) : \"f\"(a));
+    return r;
+}",
+    ),
+    plain(
+        "exp_near",
+        &["exp2_near"],
+        "// Rounded toward zero, so that it overflows only where exp does.
+F float exp_near(float a) { return exp2_near(__fmul_rz(a, 1.44269502f)); }",
+    ),
+    plain(
+        "sqrt_near",
+        &[],
+        "F float sqrt_near(float a) {
+    float r;
+    asm(\"sqrt.approx.f32 %0, %1;\" : \"=f\"(r) : \"f\"(a));
+    return r;
+}",
+    ),
+    plain(
+        "tanh_near",
+        &["exp2_near", "rcp_near"],
+        "// A series near 0, 1 - 2/(exp(2|x|) + 1) elsewhere.
+F float tanh_near(float x) {
+    const float a = fabsf(x), s = x * x;
+    const float p = fmaf(fmaf(s, -0.0539682545f, 0.133333340f), s, -0.333333343f);
+    const float large = fmaf(rcp_near(exp2_near(a * 2.88539004f) + 1.0f), -2.0f, 1.0f);
+    return a < 0.25f ? fmaf(x * s, p, x) : copysignf(large, x);
+}",
+    ),
+    plain(
+        "erfc_near",
+        &["exp_near", "rcp_near"],
+        "// Chebyshev's fit of log(erfc(z)/t) + z*z in t = 1/(1 + z/2).
+F float erfc_near(float x) {
+    const float a = fabsf(x), t = rcp_near(fmaf(a, 0.5f, 1.0f));
+    float p = fmaf(0.170872770f, t, -0.822152230f);
+    p = fmaf(p, t, 1.48851590f);
+    p = fmaf(p, t, -1.13520400f);
+    p = fmaf(p, t, 0.278868070f);
+    p = fmaf(p, t, -0.186288060f);
+    p = fmaf(p, t, 0.0967841800f);
+    p = fmaf(p, t, 0.374091960f);
+    p = fmaf(p, t, 1.00002370f);
+    p = fmaf(p, t, -1.26551220f);
+    const float r = t * exp_near(fmaf(-a, a, p));
+    return x < 0.0f ? 2.0f - r : r;
+}",
+    ),
+    plain(
+        "erf_near",
+        &["erfc_near"],
+        "F float erf_near(float x) {
+    const float a = fabsf(x), s = x * x;
+    float p = fmaf(-0.000757575757f, s, 0.00462962963f);
+    p = fmaf(p, s, -0.0238095243f);
+    p = fmaf(p, s, 0.1f);
+    p = fmaf(p, s, -0.333333343f);
+    p = fmaf(p, s, 1.0f);
+    return a < 0.5f ? x * 1.12837923f * p : copysignf(1.0f - erfc_near(a), x);
+}",
+    ),
+    plain(
+        "div_near",
+        &[],
+        "F float div_near(float a, float b) {
+    float r;
+    asm(\"div.full.f32 %0, %1, %2;\" : \"=f\"(r) : \"f\"(a), \"f\"(b));
+    return r;
+}",
+    ),
+    plain(
+        "div_by_large",
+        &["rcp_near"],
+        "// b is from 1 to 2^120.
+F float div_by_large(float a, float b) { return a * rcp_near(b); }",
+    ),
     plain("u64_bits_of", &[], "F u64 u64_bits_of(double a) { return u64(__double_as_longlong(a)); }"),
     plain("f64_of_bits", &[], "F double f64_of_bits(u64 a) { return __longlong_as_double(i64(a)); }"),
     // Conversions of the language: truncate, saturate, NaN gives 0.

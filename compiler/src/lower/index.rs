@@ -10,7 +10,7 @@ use crate::ir::graph::{
 use crate::vocab::dtype::{DType, Ty, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
@@ -92,6 +92,7 @@ pub struct Facts<'a> {
     axes: RefCell<HashMap<ExprId, Rc<BTreeSet<AxisId>>>>,
     params: RefCell<HashMap<ExprId, bool>>,
     faults: RefCell<HashMap<ExprId, bool>>,
+    relaxed: OnceCell<Vec<bool>>,
 }
 
 impl<'a> Facts<'a> {
@@ -120,7 +121,12 @@ impl<'a> Facts<'a> {
             axes: RefCell::default(),
             params: RefCell::default(),
             faults: RefCell::default(),
+            relaxed: OnceCell::new(),
         }
+    }
+
+    pub(super) fn nears(&self) -> &[bool] {
+        self.relaxed.get_or_init(|| super::near::near(self.graph))
     }
 
     /// The index of the statement that defines a tensor.

@@ -232,9 +232,11 @@ pub fn values(e: &mut Emit<'_>, group: &[&Define], at: &[Num]) -> Vec<Num> {
             }
         }
         let dtype = graph.tensor(d.target).dtype;
+        e.certain = map_vec::unconditional(graph, d.value).into_iter().collect();
         let v = e.stored_value(dtype, d.value);
         let v = if group.len() > 1 { e.rounded(dtype, v) } else { v };
         let n = Num { expr: e.named("y", v.ty, v.expr), ty: v.ty };
+        e.certain.clear();
         e.forward(d.target, &d.axes, n.clone());
         values.push(n);
     }

@@ -3,12 +3,14 @@
 
 use super::home::Home;
 use super::map::{coordinates, launch_points, values};
+use super::map_lanes::{Lanes, gcd};
 use super::read::Index;
-use super::scalar::{Emit, Num, arith, int_of, lit32};
+use super::scalar::{Emit, Num, arith, cast, int_of, lit32, lit64};
 use super::{Lowering, Refusal};
 use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Graph, Read};
-use crate::ir::simt::{ArrayId, Expr, IntOp, Mem, Stmt, Ty};
-use crate::vocab::dtype::DType;
+use crate::ir::simt::{ArrayId, Expr, IntOp, Intrinsic, Mem, Place, Stmt, Ty};
+use crate::vocab::dtype::{DType, Value};
+use crate::vocab::func::Func;
 use std::collections::BTreeSet;
 
 /// Threads below which wider accesses cost more parallelism than they save.
@@ -86,10 +88,24 @@ fn nodes(graph: &Graph, root: ExprId) -> Option<usize> {
 }
 
 /// A read that is loaded for all neighbours at once.
+#[derive(Clone, Copy)]
 struct Loaded {
     id: ExprId,
     array: ArrayId,
     ty: Ty,
+}
+
+/// Conditions that all neighbours share and that are branched on around them, at most.
+const BRANCHES: u32 = 2;
+
+/// The neighbours of one thread.
+struct Points<'g, 'a> {
+    group: &'g [&'a Define],
+    /// The first neighbour's coordinates.
+    at: &'g [Num],
+    v: i64,
+    /// The values, for each definition.
+    outs: &'g [ArrayId],
 }
 
 pub fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define], v: i64) -> Result<(), Refusal> {
@@ -112,24 +128,11 @@ pub fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define], v: i6
 
 fn lanes<'a>(e: &mut Emit<'a>, group: &[&'a Define], at: &[Num], v: i64) {
     let graph = e.graph;
-    let (last, outer) = at.split_last().expect("a vectorised target has a last axis");
-    let inner: BTreeSet<AxisId> = group.iter().filter_map(|d| d.axes.last().copied()).collect();
+    let (_, outer) = at.split_last().expect("a vectorised target has a last axis");
     for d in group {
         for (&a, n) in d.axes.iter().zip(outer) {
             e.bind_axis(a, n.expr.clone(), n.ty);
         }
-    }
-    let own: Vec<_> = group.iter().map(|d| d.target).collect();
-    let mut loaded = Vec::new();
-    for d in group {
-        let axis = *d.axes.last().expect("a vectorised target has a last axis");
-        for id in unconditional(graph, d.value) {
-            let Node::Read(r) = graph.expr(id) else { continue };
-            if loaded.iter().all(|l: &Loaded| l.id != id) && !own.contains(&r.tensor) {
-                loaded.extend(vector_read(e, id, r, axis, last, v));
-            }
-        }
-        e.hoist_shared(d.value, &inner);
     }
     let outs: Vec<ArrayId> = group
         .iter()
@@ -138,28 +141,109 @@ fn lanes<'a>(e: &mut Emit<'a>, group: &[&'a Define], at: &[Num], v: i64) {
             e.kernel.array(&t.name, Ty::of(t.dtype.compute()), v as u32)
         })
         .collect();
-    for lane in 0..v {
+    branches(e, &Points { group, at, v, outs: &outs }, &[], BRANCHES);
+    for (d, &array) in group.iter().zip(&outs) {
+        store(e, d, array, at, v);
+    }
+}
+
+/// Branches on the conditions that all neighbours share, so that what they guard is loaded for all at once.
+fn branches<'a>(e: &mut Emit<'a>, p: &Points<'_, 'a>, loaded: &[Loaded], budget: u32) {
+    let loaded = load(e, p, loaded);
+    let Some((axis, cond)) = (budget > 0).then(|| shared_condition(e, p)).flatten() else {
+        return compute(e, p, &loaded);
+    };
+    let last = &p.at[p.at.len() - 1];
+    let c = e.scope(|e| {
+        e.bind_axis(axis, last.expr.clone(), last.ty);
+        let c = e.value(cond);
+        e.named("c", Ty::Bool, c)
+    });
+    let side = |taken: bool| {
+        let loaded = loaded.clone();
+        move |e: &mut Emit<'a>| {
+            e.bind(cond, Expr::Lit(Value::Bool(taken)));
+            branches(e, p, &loaded, budget - 1);
+        }
+    };
+    e.if_else(c, side(true), side(false));
+}
+
+/// A condition of a choice between what is worth not reading.
+fn shared_condition(e: &Emit<'_>, p: &Points<'_, '_>) -> Option<(AxisId, ExprId)> {
+    for d in p.group {
+        let axis = *d.axes.last().expect("a vectorised target has a last axis");
+        let lanes = Lanes { graph: e.graph, facts: &e.facts, axis, v: p.v };
+        for id in taken(e, d.value) {
+            let Node::Select(c, a, b) = e.graph.expr(id) else { continue };
+            let open = !matches!(e.graph.expr(*c), Node::Lit(_)) && !e.is_known(*c);
+            let reads = reads_any(e.graph, *a) || reads_any(e.graph, *b);
+            if open && reads && lanes.steady(*c) && !e.facts.may_fault(*c) {
+                return Some((axis, *c));
+            }
+        }
+    }
+    None
+}
+
+/// Loads what all neighbours surely read, and what lies under conditions that they do not share where it is inside
+/// whatever the condition says. Random words are made a block of four at once.
+fn load<'a>(e: &mut Emit<'a>, p: &Points<'_, 'a>, before: &[Loaded]) -> Vec<Loaded> {
+    let graph = e.graph;
+    let last = &p.at[p.at.len() - 1];
+    let inner: BTreeSet<AxisId> = p.group.iter().filter_map(|d| d.axes.last().copied()).collect();
+    let own: Vec<_> = p.group.iter().map(|d| d.target).collect();
+    let mut loaded = before.to_vec();
+    for d in p.group {
+        let axis = *d.axes.last().expect("a vectorised target has a last axis");
+        let sure: BTreeSet<ExprId> = taken(e, d.value).into_iter().collect();
+        for id in sure.iter().copied().chain(under_own_conditions(e, d.value, axis, p.v)) {
+            if loaded.iter().any(|l: &Loaded| l.id == id) {
+                continue;
+            }
+            match graph.expr(id) {
+                Node::Read(r) if !own.contains(&r.tensor) => {
+                    let free = sure.contains(&id) || always_inside(e, r);
+                    loaded.extend(free.then(|| vector_read(e, id, r, axis, last, p.v)).flatten());
+                }
+                Node::Call(f @ (Func::Uniform | Func::RandBits), args) => {
+                    loaded.extend(random_words(e, id, *f, args, axis, last, p.v));
+                }
+                _ => {}
+            }
+        }
+        e.hoist_shared(d.value, &inner);
+    }
+    loaded
+}
+
+fn compute<'a>(e: &mut Emit<'a>, p: &Points<'_, 'a>, loaded: &[Loaded]) {
+    let graph = e.graph;
+    let (last, outer) = p.at.split_last().expect("a vectorised target has a last axis");
+    for lane in 0..p.v {
         e.scope(|e| {
             let here = arith(IntOp::Add, last.clone(), int_of(last.ty, lane));
             let here = Num { expr: e.named("ax", here.ty, here.expr), ty: here.ty };
-            for l in &loaded {
-                let Node::Read(r) = graph.expr(l.id) else { continue };
+            for l in loaded {
                 let x = Expr::Elem(l.array, Box::new(lit32(lane as i32)));
-                let x = Num { expr: Expr::Var(e.let_var("x", l.ty, x)), ty: l.ty };
-                let n = e.after_load(r.tensor, x, graph.span(l.id));
+                let n = match graph.expr(l.id) {
+                    Node::Read(r) => {
+                        let x = Num { expr: Expr::Var(e.let_var("x", l.ty, x)), ty: l.ty };
+                        e.after_load(r.tensor, x, graph.span(l.id))
+                    }
+                    Node::Call(f, _) => random_value(e, *f, x),
+                    _ => continue,
+                };
                 e.bind_num(l.id, n);
             }
             let mut point = outer.to_vec();
             point.push(here);
-            let found = values(e, group, &point);
-            for ((d, n), &out) in group.iter().zip(found).zip(&outs) {
+            let found = values(e, p.group, &point);
+            for ((d, n), &out) in p.group.iter().zip(found).zip(p.outs) {
                 e.push(Stmt::SetElem(out, lit32(lane as i32), n.expr));
                 e.unforward(d.target);
             }
         });
-    }
-    for (d, &array) in group.iter().zip(&outs) {
-        store(e, d, array, at, v);
     }
 }
 
@@ -187,38 +271,138 @@ fn shifted(home: &Home, place: Expr, by: u32) -> Expr {
     arith(IntOp::Add, Num { expr: place, ty }, int_of(ty, by as i64)).expr
 }
 
-/// Loads all neighbours of a read, if its last index is the axis and the others do not depend on it.
+/// Loads all neighbours of a read, if its last index runs with the axis and they share the others. Where it begins
+/// off the vector's alignment, narrower accesses that are aligned do it.
 fn vector_read(e: &mut Emit<'_>, id: ExprId, r: &Read, axis: AxisId, last: &Num, v: i64) -> Option<Loaded> {
     let graph = e.graph;
     let t = graph.tensor(r.tensor);
     let (&inner, outer) = r.index.split_last()?;
-    let plain = matches!(graph.expr(inner), Node::Axis(a) if *a == axis);
-    let apart = outer.iter().all(|&i| !e.facts.free(i).contains(&axis));
-    let from = t.lo.last()? % v == 0;
+    let facts = e.facts.clone();
+    let lanes = Lanes { graph, facts: &facts, axis, v };
+    let run = lanes.run(inner)?;
+    let steady = outer.iter().all(|&i| lanes.steady(i));
     let proven = r.access == Access::Proven && !t.dims.contains(&0);
-    if !plain || !apart || !from || !proven || !aligned(&e.home(r.tensor), t.dtype, &t.dims, v) {
+    let faults = r.index.iter().any(|&i| e.facts.may_fault(i));
+    if !steady || !proven || faults || graph.axis_range(axis)?.0 % v != 0 {
         return None;
     }
-    let lo = graph.axis_range(axis)?.0;
-    if lo % v != 0 || outer.iter().any(|&i| e.facts.may_fault(i)) {
+    let mut count = gcd(run.align(v), *t.lo.last()?).min(access(t.dtype, v) as i64);
+    while count > 1 && !aligned(&e.home(r.tensor), t.dtype, &t.dims, count) {
+        count /= 2;
+    }
+    if count < 2 {
         return None;
     }
-    let mut index: Vec<Index> = outer.iter().map(|&i| e.index(i)).collect();
-    index.push(Index { num: last.clone(), range: e.facts.interval(inner) });
-    let place = e.offset(r.tensor, &index);
     let ty = Ty::of(t.dtype.compute());
     let array = e.kernel.array(&t.name, ty, v as u32);
-    let mem = Mem::Global(e.tensor_param(r.tensor, false));
-    let count = access(t.dtype, v);
-    for part in 0..v as u32 / count {
-        let index = shifted(&e.home(r.tensor), place.clone(), part * count);
-        e.push(Stmt::LoadVec { array, at: part * count, mem, index, count });
-    }
+    e.scope(|e| {
+        e.bind_axis(axis, last.expr.clone(), last.ty);
+        let index: Vec<Index> = r.index.iter().map(|&i| e.index(i)).collect();
+        let place = e.offset(r.tensor, &index);
+        let mem = Mem::Global(e.tensor_param(r.tensor, false));
+        for part in 0..(v / count) as u32 {
+            let at = part * count as u32;
+            let index = shifted(&e.home(r.tensor), place.clone(), at);
+            e.push(Stmt::LoadVec { array, at, mem, index, count: count as u32 });
+        }
+    });
     Some(Loaded { id, array, ty })
 }
 
+/// The random words of all neighbours, where their counters run with the axis from a multiple of 4.
+fn random_words(
+    e: &mut Emit<'_>,
+    id: ExprId,
+    f: Func,
+    args: &[ExprId],
+    axis: AxisId,
+    last: &Num,
+    v: i64,
+) -> Option<Loaded> {
+    let graph = e.graph;
+    let facts = e.facts.clone();
+    let lanes = Lanes { graph, facts: &facts, axis, v };
+    let run = lanes.run(args[1])?;
+    let whole = run.align(4) == 4 && v % 4 == 0 && graph.axis_range(axis)?.0 % 4 == 0;
+    if !whole || !lanes.steady(args[0]) || facts.may_fault(args[0]) || facts.may_fault(args[1]) {
+        return None;
+    }
+    let array = e.kernel.array(f.name(), Ty::U32, v as u32);
+    e.scope(|e| {
+        e.bind_axis(axis, last.expr.clone(), last.ty);
+        let (key, counter) = (e.value(args[0]), e.value(args[1]));
+        let first = Expr::Int(IntOp::Shr, Box::new(counter), Box::new(lit64(2)));
+        let first = Num { expr: e.named("block", Ty::I64, first), ty: Ty::I64 };
+        for part in 0..v / 4 {
+            let block = arith(IntOp::Add, first.clone(), int_of(Ty::I64, part)).expr;
+            let outs = (0..4).map(|i| Place::Elem(array, 4 * part as u32 + i)).collect();
+            let op = Intrinsic::Philox;
+            e.push(Stmt::Intrinsic { op, outs, args: vec![key.clone(), block] });
+        }
+    });
+    Some(Loaded { id, array, ty: Ty::U32 })
+}
+
+/// What a random function makes of its word.
+fn random_value(e: &mut Emit<'_>, f: Func, word: Expr) -> Num {
+    if f != Func::Uniform {
+        return Num { expr: Expr::Var(e.let_var("w", Ty::I64, cast(Ty::I64, word))), ty: Ty::I64 };
+    }
+    let high = Expr::Int(IntOp::Shr, Box::new(word), Box::new(Expr::U32(8)));
+    let number = cast(Ty::F32, cast(Ty::I32, high));
+    let scale = Expr::Lit(Value::F32(1.0 / (1 << 24) as f32));
+    let u = e.let_var("u", Ty::F32, Expr::Call(Func::Mul, vec![number, scale]));
+    Num { expr: Expr::Var(u), ty: Ty::F32 }
+}
+
+/// Whether all indices of a read are inside at every point.
+fn always_inside(e: &Emit<'_>, r: &Read) -> bool {
+    let t = e.graph.tensor(r.tensor);
+    t.range.is_none()
+        && r.index.iter().zip(t.dims.iter().zip(&t.lo)).all(|(&i, (&n, &lo))| {
+            let at = e.facts.interval(i);
+            at.lo >= lo && at.hi < lo + n
+        })
+}
+
+fn reads_any(graph: &Graph, id: ExprId) -> bool {
+    matches!(graph.expr(id), Node::Read(_)) || graph.children(id).iter().any(|&c| reads_any(graph, c))
+}
+
 /// The parts of an expression that are evaluated whenever it is.
-fn unconditional(graph: &Graph, root: ExprId) -> Vec<ExprId> {
+pub(super) fn unconditional(graph: &Graph, root: ExprId) -> Vec<ExprId> {
+    walk(graph, root, &|c| match graph.expr(c) {
+        Node::Lit(Value::Bool(b)) => Choice::Known(*b),
+        _ => Choice::Open,
+    })
+}
+
+/// As `unconditional`, with the conditions that are branched on around.
+fn taken(e: &Emit<'_>, root: ExprId) -> Vec<ExprId> {
+    walk(e.graph, root, &|c| match e.known_bool(c) {
+        Some(b) => Choice::Known(b),
+        None => Choice::Open,
+    })
+}
+
+/// The parts that are evaluated at some neighbours and not at others: both sides of conditions they do not share.
+fn under_own_conditions(e: &Emit<'_>, root: ExprId, axis: AxisId, v: i64) -> Vec<ExprId> {
+    let lanes = Lanes { graph: e.graph, facts: &e.facts, axis, v };
+    walk(e.graph, root, &|c| match e.known_bool(c) {
+        Some(b) => Choice::Known(b),
+        None if lanes.steady(c) => Choice::Open,
+        None => Choice::Both,
+    })
+}
+
+/// Which sides of a choice a walk goes into.
+enum Choice {
+    Known(bool),
+    Open,
+    Both,
+}
+
+fn walk(graph: &Graph, root: ExprId, choice: &dyn Fn(ExprId) -> Choice) -> Vec<ExprId> {
     let mut seen = BTreeSet::new();
     let mut order = Vec::new();
     let mut todo = vec![root];
@@ -228,7 +412,15 @@ fn unconditional(graph: &Graph, root: ExprId) -> Vec<ExprId> {
         }
         order.push(id);
         match graph.expr(id) {
-            Node::Select(c, ..) => todo.push(*c),
+            Node::Select(c, a, b) => {
+                todo.push(*c);
+                match choice(*c) {
+                    Choice::Known(true) => todo.push(*a),
+                    Choice::Known(false) => todo.push(*b),
+                    Choice::Both => todo.extend([*a, *b]),
+                    Choice::Open => {}
+                }
+            }
             Node::Read(r) => todo.extend(&r.index),
             Node::Fold(_) => {}
             _ => todo.extend(graph.children(id)),

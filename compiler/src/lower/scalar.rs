@@ -16,7 +16,7 @@ use crate::ir::simt::{CmpOp, Expr, IntOp, Kernel, ParamId, ParamKind, Special, S
 use crate::vocab::dtype::{self, DType, Value};
 use girih_dsl::ast::Span;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 /// A value in registers: an expression without side effects that is cheap to repeat (a variable, a literal, or
@@ -61,6 +61,8 @@ pub struct Emit<'a> {
     stages: HashMap<TensorId, Stage<'a>>,
     forwards: HashMap<TensorId, (Vec<AxisId>, Num)>,
     line: Option<Span>,
+    /// Expressions that are evaluated at each point anyway: computing them early costs nothing.
+    pub(super) certain: BTreeSet<ExprId>,
     /// Axes that were read without a value, for the lowering to refuse the program.
     broken: Broken,
 }
@@ -100,6 +102,7 @@ impl<'a> Emit<'a> {
             stages: HashMap::new(),
             forwards: HashMap::new(),
             line: None,
+            certain: BTreeSet::new(),
             broken,
         }
     }
@@ -364,6 +367,18 @@ impl<'a> Emit<'a> {
     /// Whether the value was computed or bound in an open block.
     pub fn is_known(&self, id: ExprId) -> bool {
         self.known(id).is_some()
+    }
+
+    /// The value of a condition that a block around branches on, or of a literal.
+    pub(super) fn known_bool(&self, id: ExprId) -> Option<bool> {
+        let lit = |e: &Expr| match e {
+            Expr::Lit(Value::Bool(b)) => Some(*b),
+            _ => None,
+        };
+        match self.graph.expr(id) {
+            Node::Lit(Value::Bool(b)) => Some(*b),
+            _ => lit(&self.known(id)?.expr),
+        }
     }
 
     fn known(&self, id: ExprId) -> Option<Num> {

@@ -85,7 +85,7 @@ impl Facts {
                 f.visit(g, root, &members, &exponential, &mut done);
             }
         }
-        narrow(g, &mut f);
+        narrow(g, &mut f.narrow);
         f
     }
 
@@ -177,8 +177,15 @@ fn targets(r: &Recur) -> impl Iterator<Item = TensorId> {
     r.members.iter().map(|d| d.target)
 }
 
+/// Of each expression: whether a function or a division in it may err by 2⁻¹⁵.
+pub fn relaxed(g: &Graph) -> Vec<bool> {
+    let mut relaxed = vec![true; g.exprs.len()];
+    narrow(g, &mut relaxed);
+    relaxed
+}
+
 /// Fills `narrow`: false wherever one path reaches another rounding, or none.
-fn narrow(g: &Graph, f: &mut Facts) {
+fn narrow(g: &Graph, f: &mut [bool]) {
     let mut tensors: Vec<bool> =
         g.tensors.iter().map(|t| is_narrow(t.dtype) || t.dtype == DType::F32).collect();
     for out in &g.outputs {
@@ -206,14 +213,14 @@ fn narrow(g: &Graph, f: &mut Facts) {
 }
 
 /// A path with `flag` reaches `id`; false is passed on once.
-fn mark(g: &Graph, f: &mut Facts, tensors: &mut [bool], id: ExprId, flag: bool) {
+fn mark(g: &Graph, f: &mut [bool], tensors: &mut [bool], id: ExprId, flag: bool) {
     let mut seen = HashSet::new();
     let mut work = vec![(id, flag)];
     while let Some((id, flag)) = work.pop() {
         if !seen.insert((id, flag)) {
             continue;
         }
-        f.narrow[id.0 as usize] &= flag;
+        f[id.0 as usize] &= flag;
         if let Expr::Read(r) = g.expr(id) {
             let t = &g.tensors[r.tensor.0 as usize];
             if !flag && !is_narrow(t.dtype) {

@@ -10,7 +10,7 @@
 mod acc;
 mod compare;
 mod compile;
-mod facts;
+pub(crate) mod facts;
 mod fold;
 mod num;
 mod read;

@@ -258,6 +258,7 @@ impl Op {
             | Op::Atomic { .. } => Class::Memory,
             Op::Intrinsic { op, .. } => match op {
                 Intrinsic::CpAsync { .. } | Intrinsic::LdMatrix { .. } => Class::Memory,
+                Intrinsic::Philox => Class::Int,
                 Intrinsic::CpAsyncCommit | Intrinsic::CpAsyncWait(_) => Class::Sync,
                 _ => Class::Mma,
             },

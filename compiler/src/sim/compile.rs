@@ -275,6 +275,7 @@ impl<'a> Compiler<'a> {
                 let (f, class) = ops::call(*func, &tys);
                 (f, class, args.iter().collect())
             }
+            Expr::Approx(f, args) => (ops::approx(*f), Class::Function, args.iter().collect()),
             Expr::Compare(op, a, b) => (ops::compare(*op, self.ty(a)?), Class::Int, vec![a, b]),
             Expr::Select(c, a, b) => (ops::select_of(result), Class::Move, vec![c, a, b]),
             Expr::And(a, b) => (super::lanes::logic(|a, b| a & b), Class::Int, vec![a, b]),

@@ -16,6 +16,7 @@ use super::shared::{self, Shared};
 use super::warp::Warp;
 use crate::ir::simt::Intrinsic;
 use crate::vocab::dtype::DType;
+use crate::vocab::random;
 
 type Result<T> = std::result::Result<T, Fail>;
 
@@ -198,6 +199,7 @@ pub fn shape(op: Intrinsic) -> Option<&'static Shape> {
 pub fn name(op: Intrinsic) -> String {
     match op {
         Intrinsic::CpAsync { bytes, .. } => format!("cp_async_{bytes}"),
+        Intrinsic::Philox => "philox_block".into(),
         Intrinsic::CpAsyncCommit => "cp_async_commit".into(),
         Intrinsic::CpAsyncWait(n) => format!("cp_async_wait<{n}>"),
         Intrinsic::LdMatrix { count, trans } => {
@@ -220,6 +222,7 @@ pub fn definition(op: Intrinsic) -> String {
                  :: \"r\"(to), \"l\"(from), \"r\"(valid) : \"memory\");\n}}\n"
             )
         }
+        Intrinsic::Philox => PHILOX.into(),
         Intrinsic::CpAsyncCommit => "__device__ __forceinline__ void cp_async_commit() {\n    \
              asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n}\n"
             .into(),
@@ -233,6 +236,20 @@ pub fn definition(op: Intrinsic) -> String {
         _ => shape(op).map_or(String::new(), mma_definition),
     }
 }
+
+const PHILOX: &str = "\
+// Philox4x32-10: the four words of a block.
+__device__ __forceinline__ void philox_block(u32& x, u32& y, u32& z, u32& w, i64 key, i64 block) {
+    u32 k0 = u32(key), k1 = u32(key >> 32);
+    x = u32(block), y = u32(block >> 32), z = 0, w = 0;
+    #pragma unroll
+    for (int i = 0; i < 10; ++i) {
+        const u64 p0 = 0xd2511f53ull * x, p1 = 0xcd9e8d57ull * z;
+        x = u32(p1 >> 32) ^ y ^ k0, y = u32(p1), z = u32(p0 >> 32) ^ w ^ k1, w = u32(p0);
+        k0 += 0x9e3779b9u, k1 += 0xbb67ae85u;
+    }
+}
+";
 
 fn ldmatrix_definition(count: usize, trans: bool) -> String {
     let params: String = (0..count).map(|i| format!("u32& d{i}, ")).collect();
@@ -310,6 +327,7 @@ impl Block<'_> {
                 return Ok(());
             }
             Intrinsic::CpAsyncWait(n) => return self.cp_async_wait(w, n as u32),
+            Intrinsic::Philox => philox(w, outs, args),
             Intrinsic::LdMatrix { count, trans } => self.ldmatrix(w, count as usize, trans, outs, args[0])?,
             _ => {
                 let shape =
@@ -440,6 +458,17 @@ fn matrix_lanes(shared: &Shared, rows: &[u32], trans: bool) -> [u32; LANES] {
         let (r, c) = (l / 4, 2 * (l % 4));
         if trans { at(c, r) | at(c + 1, r) << 16 } else { at(r, c) | at(r, c + 1) << 16 }
     })
+}
+
+/// args: key, block.
+fn philox(w: &mut Warp, outs: &[Out], args: &[Reg]) {
+    let (keys, blocks) = (*w.regs.get::<i64>(args[0]), *w.regs.get::<i64>(args[1]));
+    for lane in lanes(w.mask) {
+        let words = random::philox(keys[lane] as u64, blocks[lane] as u64);
+        for (out, word) in outs.iter().zip(words) {
+            w.regs.get_mut::<u32>(out.reg)[lane] = word;
+        }
+    }
 }
 
 /// args: the registers of A, B and C in order.

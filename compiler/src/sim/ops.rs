@@ -8,6 +8,7 @@ use super::codec;
 use super::lanes::*;
 use crate::host;
 use crate::ir::simt::{CmpOp, IntOp, Ty};
+use crate::vocab::approx::{Approx, Near};
 use crate::vocab::dtype::{self, DType, Value};
 use crate::vocab::func::{Func, Meaning};
 
@@ -25,6 +26,14 @@ pub fn call(func: Func, tys: &[Ty]) -> (Box<PureFn>, Class) {
     match direct {
         Some(f) => (f, class),
         None => (by_row(func, tys.to_vec()), Class::Function),
+    }
+}
+
+/// An approximate function.
+pub fn approx(f: Approx) -> Box<PureFn> {
+    match f.row().meaning {
+        Near::One(f) => map1(f),
+        Near::Two(f) => map2(f),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What may be said: one table for each kind of word, one row for each word.
 
+pub mod approx;
 pub mod cuda;
 pub mod dtype;
 pub mod func;

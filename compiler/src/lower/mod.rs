@@ -41,6 +41,7 @@ mod row_reduce;
 mod row_split;
 pub mod scalar;
 pub mod scan;
+mod scan_block;
 pub mod scatter;
 pub mod schedule;
 pub mod simt_to_cuda;
@@ -63,7 +64,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-pub use home::Home;
+pub use home::{Home, identity as reads_at};
 pub use schedule::{Choice, Schedule, schedules};
 
 /// Why a plan cannot be lowered as the schedule asks.

@@ -181,7 +181,7 @@ fn stored(ty: Ty) -> DType {
     }
 }
 
-fn shuffle(e: &mut Emit<'_>, ty: Ty, value: Expr, kind: ShuffleKind, lane: &Expr) -> Expr {
+pub fn shuffle(e: &mut Emit<'_>, ty: Ty, value: Expr, kind: ShuffleKind, lane: &Expr) -> Expr {
     if ty == Ty::Bool {
         let v = shuffle(e, Ty::I32, Expr::Cast(Ty::I32, Box::new(value)), kind, lane);
         return cmp(CmpOp::Ne, v, lit32(0));

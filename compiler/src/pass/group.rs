@@ -113,6 +113,7 @@ impl Pass<'_> {
             (Form::Contract, Form::Map) if self.shares(i, k) => {
                 contract_pattern::joins(self.g, &stmts).map(|_| Form::Contract)
             }
+            (Form::Scan, Form::Map) => self.after_scan(&stmts).map(|_| Form::Scan),
             (other, _) => {
                 Err(format!("{} is a {} kernel", last_name(self.g, &self.g.stmts[stmts[0]]), other.name()))
             }
@@ -121,6 +122,32 @@ impl Pass<'_> {
 
     fn reduces(&mut self, stmts: &[usize]) -> bool {
         stmts.iter().flat_map(|&s| facts::roots(&self.g.stmts[s])).any(|e| self.facts.has_fold(self.g, e))
+    }
+
+    /// A map at the points of a scan that reads it, and what else the kernel defines, only there.
+    fn after_scan(&mut self, stmts: &[usize]) -> Result<(), String> {
+        let (&last, before) = stmts.split_last().ok_or("nothing to join")?;
+        let Stmt::Define(d) = &self.g.stmts[last] else { return Err("not a map".into()) };
+        let written: BTreeSet<TensorId> = before.iter().flat_map(|&s| self.g.stmts[s].targets()).collect();
+        let Some(&target) = before.iter().find_map(|&s| match &self.g.stmts[s] {
+            Stmt::Scan(s) => Some(&s.target),
+            _ => None,
+        }) else {
+            return Err("no scan".into());
+        };
+        let shape = |t: TensorId| (&self.g.tensor(t).dims, &self.g.tensor(t).lo);
+        if shape(target) != shape(d.target) {
+            return Err("they have different points".into());
+        }
+        if self.reduces(&[last]) {
+            return Err("one has a loop of its own".into());
+        }
+        let reads = crate::lower::index::reads(self.g, &self.g.stmts[last]);
+        let own: Vec<_> = reads.iter().filter(|(_, r)| written.contains(&r.tensor)).collect();
+        if own.is_empty() || !own.iter().all(|(_, r)| crate::lower::reads_at(self.g, r, &d.axes)) {
+            return Err("it is read elsewhere than at the point".into());
+        }
+        Ok(())
     }
 
     /// Elementwise statements over the same points that share an input and do not read each other.

@@ -1,0 +1,309 @@
+//! Scans by blocks: neighbouring threads take neighbouring vectors of a row, every warp a contiguous stretch.
+//!
+//! Each thread combines its vectors' elements in order, each warp its threads' totals by shuffles, the block its
+//! warps' totals through shared memory; rows longer than a block takes at a time come in chunks with a carry.
+//! The order of operands is kept, and how they are put together depends on the sizes alone.
+
+use super::row_reduce::shuffle;
+use super::scalar::{Emit, Num, add, arith, cmp, int_of, lit32};
+use crate::ir::graph::Combine;
+use crate::ir::simt::{
+    ArrayId, CmpOp, Expr, IntOp, Mem, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll, VarId,
+};
+use crate::vocab::dtype::DType;
+
+/// How the threads of a block lie over rows.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Threads of a row: a power of two.
+    pub lanes: i64,
+    /// Rows of a block; one, if the row takes more than a chunk.
+    pub per_block: i64,
+    /// Vectors of a thread.
+    pub vectors: i64,
+    /// Elements of a vector.
+    pub width: i64,
+}
+
+const WARP: i64 = 32;
+
+impl Layout {
+    /// For rows of `n` points, of which a thread holds at most `most`, in blocks of at most `threads`.
+    pub fn new(n: i64, width: i64, most: i64, threads: i64) -> Layout {
+        const BLOCK: i64 = 256;
+        let all = ((n + width - 1) / width).max(1);
+        let most = (most / width).max(1);
+        let short = all <= WARP;
+        let lanes = if short { power(all) } else { power((all + most - 1) / most).clamp(WARP, threads) };
+        let vectors = ((all + lanes - 1) / lanes).clamp(1, most);
+        Layout { lanes, per_block: (BLOCK / lanes).max(1), vectors, width }
+    }
+
+    /// Points of a row that a block takes at a time.
+    pub fn chunk(&self) -> i64 {
+        self.lanes * self.vectors * self.width
+    }
+
+    fn side(&self) -> i64 {
+        self.lanes.min(WARP)
+    }
+
+    fn warps(&self) -> i64 {
+        (self.lanes / WARP).max(1)
+    }
+}
+
+fn power(n: i64) -> i64 {
+    (n.max(1) as u64).next_power_of_two() as i64
+}
+
+/// What a block scans, and where the result goes.
+pub trait Flow<'a> {
+    /// Starts the loads of a vector of points.
+    fn load(&self, e: &mut Emit<'a>, first: &Num, vector: i64);
+    /// Sets `items[at + i]` to the term at each point of a vector.
+    fn terms(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: ArrayId);
+    /// Takes the combination of all terms up to each point of a vector.
+    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: ArrayId);
+}
+
+/// A block that scans: its threads' places and what is carried from chunk to chunk.
+pub struct Block {
+    pub layout: Layout,
+    ty: Ty,
+    combine: Combine,
+    unit: Expr,
+    /// Row of the block, thread in its part of a warp, warp of the row.
+    pub row: Num,
+    side: Expr,
+    warp: Expr,
+    shared: Option<SharedId>,
+    pub carry: Option<VarId>,
+    /// Chunks follow each other.
+    again: bool,
+}
+
+impl Block {
+    /// `carry`: what goes before the first chunk. Without one, a single chunk is all.
+    pub fn new(
+        e: &mut Emit<'_>,
+        layout: Layout,
+        (combine, ty, dtype): (Combine, Ty, DType),
+        unit: Expr,
+        carry: Option<Expr>,
+        again: bool,
+    ) -> Block {
+        let thread = Num { expr: Expr::Special(Special::ThreadX), ty: Ty::I32 };
+        let row = arith(IntOp::Div, thread.clone(), int_of(Ty::I32, layout.lanes));
+        let row = Num { expr: e.named("row_in_block", Ty::I32, row.expr), ty: Ty::I32 };
+        let in_row = super::scalar::int_op(IntOp::And, thread.expr, lit32(layout.lanes as i32 - 1));
+        let in_row = e.named("lane", Ty::I32, in_row);
+        let side = super::scalar::int_op(IntOp::And, in_row.clone(), lit32(layout.side() as i32 - 1));
+        let side = e.named("side", Ty::I32, side);
+        let warp = super::scalar::int_op(IntOp::Div, in_row, lit32(layout.side() as i32));
+        let warp = if layout.warps() > 1 { e.named("warp", Ty::I32, warp) } else { lit32(0) };
+        let slots = (layout.warps() * layout.per_block) as u32;
+        let shared = (layout.warps() > 1).then(|| e.kernel.shared("totals", dtype, slots, 16));
+        let carry = carry.map(|c| e.let_var("carry", ty, c));
+        Block { layout, ty, combine, unit, row, side, warp, shared, carry, again }
+    }
+
+    fn both<'a>(&self, e: &mut Emit<'a>, a: Expr, b: Expr) -> Expr {
+        let n = e.combined(self.combine, Num { expr: a, ty: self.ty }, Num { expr: b, ty: self.ty });
+        super::read::to(n, self.ty)
+    }
+
+    /// One chunk from position `start`; positions from `end` on are outside (`None`: all are inside).
+    pub fn chunk<'a>(
+        &self,
+        e: &mut Emit<'a>,
+        start: &Num,
+        end: Option<&Num>,
+        flow: &dyn Flow<'a>,
+        wanted: bool,
+    ) {
+        let Layout { vectors, width, .. } = self.layout;
+        let items = e.kernel.array("items", self.ty, (vectors * width) as u32);
+        let places: Vec<(Num, Option<Expr>)> = (0..vectors).map(|j| self.place(e, start, end, j)).collect();
+        for (j, (at, inside)) in places.iter().enumerate() {
+            within(e, inside, |e| flow.load(e, at, j as i64));
+        }
+        for (j, (at, inside)) in places.iter().enumerate() {
+            if inside.is_some() {
+                let all = j as i64 * width..(j as i64 + 1) * width;
+                all.for_each(|i| e.push(Stmt::SetElem(items, lit32(i as i32), self.unit.clone())));
+            }
+            within(e, inside, |e| flow.terms(e, at, j as i64, items));
+        }
+        let (before, total) = self.in_warp(e, items);
+        let base = self.in_block(e, total);
+        if !wanted {
+            return;
+        }
+        for (j, (at, inside)) in places.iter().enumerate() {
+            let first = match (&base, &before[j]) {
+                (Some(b), Some(p)) => Some(self.both(e, b.clone(), p.clone())),
+                (b, p) => b.clone().or(p.clone()),
+            };
+            if let Some(first) = first {
+                let first = Expr::Var(e.let_var("before", self.ty, first));
+                for i in j as i64 * width..(j as i64 + 1) * width {
+                    let own = Expr::Elem(items, Box::new(lit32(i as i32)));
+                    let v = self.both(e, first.clone(), own);
+                    e.push(Stmt::SetElem(items, lit32(i as i32), v));
+                }
+            }
+            within(e, inside, |e| flow.results(e, at, j as i64, items));
+        }
+    }
+
+    /// The first position of this thread's `j`-th vector, and whether it is inside.
+    fn place(&self, e: &mut Emit<'_>, start: &Num, end: Option<&Num>, j: i64) -> (Num, Option<Expr>) {
+        let Layout { vectors, width, .. } = self.layout;
+        let ty = start.ty;
+        let warp = arith(IntOp::Mul, i32_of(self.warp.clone()), int_of(Ty::I32, vectors));
+        let turn = arith(IntOp::Add, warp, int_of(Ty::I32, j));
+        let turn = arith(IntOp::Mul, turn, int_of(Ty::I32, self.layout.side()));
+        let turn = arith(IntOp::Add, turn, i32_of(self.side.clone()));
+        let off = arith(IntOp::Mul, turn, int_of(Ty::I32, width));
+        let at = arith(IntOp::Add, start.clone(), Num { expr: super::read::to(off, ty), ty });
+        let at = Num { expr: e.named("at", ty, at.expr), ty };
+        let inside = end.map(|end| {
+            let c = cmp(CmpOp::Lt, at.expr.clone(), end.expr.clone());
+            e.named("inside", Ty::Bool, c)
+        });
+        (at, inside)
+    }
+
+    /// Scans every vector in its thread and over its warp's side; gives what goes before each vector within the
+    /// warp's stretch, and the stretch's total.
+    fn in_warp<'a>(&self, e: &mut Emit<'a>, items: ArrayId) -> (Vec<Option<Expr>>, Expr) {
+        let Layout { vectors, width, .. } = self.layout;
+        let side = self.layout.side();
+        let mut before = Vec::new();
+        let mut running: Option<Expr> = None;
+        for j in 0..vectors {
+            let elem = |i: i64| Expr::Elem(items, Box::new(lit32((j * width + i) as i32)));
+            for i in 1..width {
+                let v = self.both(e, elem(i - 1), elem(i));
+                e.push(Stmt::SetElem(items, lit32((j * width + i) as i32), v));
+            }
+            let sum = e.let_var("sum", self.ty, elem(width - 1));
+            self.warp_scan(e, sum, side);
+            let mut own = running.clone();
+            if side > 1 {
+                let left = shuffle(e, self.ty, Expr::Var(sum), ShuffleKind::Up, &lit32(1));
+                let inner = cmp(CmpOp::Gt, self.side.clone(), lit32(0));
+                let left = Expr::Select(Box::new(inner), Box::new(left), Box::new(self.unit.clone()));
+                let left = Expr::Var(e.let_var("left", self.ty, left));
+                own = Some(match own {
+                    Some(r) => self.both(e, r, left),
+                    None => left,
+                });
+            }
+            before.push(own.map(|v| e.named("ahead", self.ty, v)));
+            let total = if side > 1 { self.last_of_side(e, sum) } else { Expr::Var(sum) };
+            let next = match running {
+                Some(r) => self.both(e, r, total),
+                None => total,
+            };
+            running = Some(e.named("running", self.ty, next));
+        }
+        (before, running.unwrap_or_else(|| self.unit.clone()))
+    }
+
+    /// Inclusive scan of a value over `side` neighbouring lanes.
+    fn warp_scan<'a>(&self, e: &mut Emit<'a>, sum: VarId, side: i64) {
+        let lane = super::scalar::int_op(IntOp::And, Expr::Special(Special::Lane), lit32(side as i32 - 1));
+        let lane = if side == 1 { lit32(0) } else { e.named("lane", Ty::I32, lane) };
+        let mut step = 1;
+        while step < side {
+            let left = shuffle(e, self.ty, Expr::Var(sum), ShuffleKind::Up, &lit32(step as i32));
+            let far = cmp(CmpOp::Ge, lane.clone(), lit32(step as i32));
+            e.if_then(far, |e| {
+                let v = self.both(e, left, Expr::Var(sum));
+                e.push(Stmt::Set(sum, v));
+            });
+            step *= 2;
+        }
+    }
+
+    fn last_of_side(&self, e: &mut Emit<'_>, sum: VarId) -> Expr {
+        let last = self.layout.side() as i32 - 1;
+        let lane = super::scalar::int_op(IntOp::Or, Expr::Special(Special::Lane), lit32(last));
+        shuffle(e, self.ty, Expr::Var(sum), ShuffleKind::Index, &lane)
+    }
+
+    /// What goes before this warp's stretch; moves the carry on.
+    fn in_block<'a>(&self, e: &mut Emit<'a>, total: Expr) -> Option<Expr> {
+        let (mut base, mut all) = (None, total.clone());
+        if let Some(shared) = self.shared {
+            let warps = self.layout.warps();
+            let first = arith(IntOp::Mul, self.row.clone(), int_of(Ty::I32, warps)).expr;
+            let first = e.named("first", Ty::I32, first);
+            let lane = Expr::Special(Special::Lane);
+            let one = cmp(CmpOp::Eq, lane.clone(), lit32(0));
+            let to = add(first.clone(), self.warp.clone());
+            e.if_then(one, |e| e.push(Stmt::Store(Mem::Shared(shared), to, total)));
+            e.push(Stmt::Barrier);
+            let sum = e.let_var("sum", self.ty, self.unit.clone());
+            let mine = cmp(CmpOp::Lt, lane.clone(), lit32(warps as i32));
+            let from = Expr::Load(Mem::Shared(shared), Box::new(add(first, lane)));
+            e.if_then(mine, |e| e.push(Stmt::Set(sum, from)));
+            self.warp_scan(e, sum, warps);
+            let left = super::scalar::sub(self.warp.clone(), lit32(1));
+            let left = shuffle(e, self.ty, Expr::Var(sum), ShuffleKind::Index, &left);
+            let inner = cmp(CmpOp::Gt, self.warp.clone(), lit32(0));
+            let left = Expr::Select(Box::new(inner), Box::new(left), Box::new(self.unit.clone()));
+            base = Some(Expr::Var(e.let_var("base", self.ty, left)));
+            if self.again {
+                all = shuffle(e, self.ty, Expr::Var(sum), ShuffleKind::Index, &lit32(warps as i32 - 1));
+            }
+        }
+        let Some(carry) = self.carry else { return base };
+        let own = match base {
+            Some(b) => self.both(e, Expr::Var(carry), b),
+            None => Expr::Var(carry),
+        };
+        let own = Expr::Var(e.let_var("base", self.ty, own));
+        if self.again {
+            let next = self.both(e, Expr::Var(carry), all);
+            e.push(Stmt::Set(carry, next));
+            if self.shared.is_some() {
+                e.push(Stmt::Barrier);
+            }
+        }
+        Some(own)
+    }
+
+    /// All chunks of the positions `lo..hi`, of which there are at most `most`.
+    pub fn chunks<'a>(
+        &self,
+        e: &mut Emit<'a>,
+        (lo, hi): (Num, Num),
+        even: bool,
+        flow: &dyn Flow<'a>,
+        wanted: bool,
+    ) {
+        let end = (!even).then_some(&hi);
+        if !self.again {
+            return self.chunk(e, &lo, end, flow, wanted);
+        }
+        let var = e.kernel.var("chunk", lo.ty);
+        let start = Num { expr: Expr::Var(var), ty: lo.ty };
+        let body = e.block(|e| self.chunk(e, &start, end, flow, wanted));
+        let step = int_of(lo.ty, self.layout.chunk()).expr;
+        e.push(Stmt::For { var, lo: lo.expr, hi: hi.expr.clone(), step, unroll: Unroll::None, body });
+    }
+}
+
+fn i32_of(expr: Expr) -> Num {
+    Num { expr, ty: Ty::I32 }
+}
+
+fn within<'a>(e: &mut Emit<'a>, inside: &Option<Expr>, f: impl FnOnce(&mut Emit<'a>)) {
+    match inside {
+        Some(c) => e.if_then(c.clone(), f),
+        None => e.scope(f),
+    }
+}

@@ -47,6 +47,7 @@ pub mod schedule;
 pub mod simt_to_cuda;
 pub mod sort;
 pub mod step;
+pub mod step_split;
 pub mod thread;
 mod unused;
 
@@ -229,6 +230,55 @@ impl<'a> Lowering<'a> {
         let len = tensor.dims.iter().product();
         let bytes = Home { buffer, dtype: DType::I8, strides, len, align: 256 };
         std::mem::replace(self.home_mut(t), bytes)
+    }
+
+    /// A lowering of a rewritten plan that goes on with this one's program; `resume` takes it back.
+    fn over<'b>(&mut self, plan: &'b Plan) -> Lowering<'b>
+    where
+        'a: 'b,
+    {
+        Lowering {
+            plan,
+            graph: &plan.graph,
+            target: self.target,
+            schedule: self.schedule,
+            program: std::mem::take(&mut self.program),
+            facts: Rc::new(Facts::new(&plan.graph)),
+            homes: self.homes.clone(),
+            sites: self.sites.clone(),
+            broken: self.broken.clone(),
+            fault: self.fault,
+            open: std::mem::take(&mut self.open),
+            names: std::mem::take(&mut self.names),
+        }
+    }
+
+    fn into_state(self) -> (Program, Vec<Vec<Step>>, BTreeSet<String>) {
+        (self.program, self.open, self.names)
+    }
+
+    fn resume(&mut self, state: (Program, Vec<Vec<Step>>, BTreeSet<String>)) {
+        (self.program, self.open, self.names) = state;
+    }
+
+    /// A contiguous workspace for a tensor that a rewriting made.
+    fn new_home(&mut self, t: TensorId) {
+        let tensor = self.graph.tensor(t);
+        let buffer = self.workspace(tensor.name.clone(), tensor.dtype, &tensor.dims);
+        let strides = home::contiguous(tensor.dtype, &tensor.dims);
+        let len = tensor.dims.iter().product();
+        let home = Home { buffer, dtype: tensor.dtype, strides, len, align: 256 };
+        Rc::make_mut(&mut self.homes).insert(t, home);
+    }
+
+    /// Launches under construction take the counter of the `Repeat` around where they would take this scalar.
+    fn count_by(&mut self, scalar: crate::ir::graph::ScalarId) {
+        for step in self.open.last_mut().into_iter().flatten() {
+            if let Step::Launch(l) = step {
+                let counted = l.args.iter_mut().filter(|a| **a == Arg::Scalar(scalar));
+                counted.for_each(|a| *a = Arg::Counter);
+            }
+        }
     }
 
     fn home_mut(&mut self, t: TensorId) -> &mut Home {

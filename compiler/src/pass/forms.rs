@@ -4,6 +4,7 @@ use super::facts::{self, Facts};
 use super::rows;
 use crate::ir::graph::*;
 use crate::ir::plan::Form;
+use crate::lower::step_split;
 
 /// The form for a statement other than a definition that stands in a kernel of its own; `None` for a table, which
 /// needs no kernel.
@@ -60,10 +61,13 @@ fn worth_a_block(g: &Graph, found: &rows::Rows) -> bool {
 fn of_recur(g: &Graph, facts: &mut Facts, r: &Recur) -> Form {
     /// Points a block may step together, each thread taking several.
     const BLOCK_POINTS: f64 = 8192.0;
+    /// Terms that a block may add by itself in a step.
+    const BLOCK_TERMS: f64 = 131_072.0;
     let coupled = coupled_points(g, facts, r);
+    let free = independent_axes(g, facts, r);
     if coupled <= 1.0 {
         Form::Thread
-    } else if coupled <= BLOCK_POINTS {
+    } else if coupled <= BLOCK_POINTS && step_split::terms_of_a_part(g, r, &free) <= BLOCK_TERMS {
         Form::Block
     } else {
         Form::Step

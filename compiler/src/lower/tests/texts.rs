@@ -3,6 +3,7 @@
 use super::*;
 use crate::host::HostTensor;
 use crate::ir::graph::{Role, Tensor};
+use crate::ir::plan::PlanKernel;
 use crate::lower::{Schedule, plan_to_program};
 use crate::pass::ast_to_graph::{Bindings, bind};
 use crate::pass::module;
@@ -166,6 +167,35 @@ fn recurrences_of_many_kinds() {
     check_text(packed, "acc", &[("T", 5), ("N", 7)]);
 }
 
+/// A step's long sums are kernels of their own: of earlier steps, of members before, in both directions of time.
+#[test]
+fn steps_with_products() {
+    let lstm = "op lstm[T, B, H](x: f16[T, B, H], wi: f16[4, H, H], wh: f16[4, H, H]) -> (y: f16[T, B, H]) {
+        z[t, b, g, j] = sum[k](x[t, b, k] * wi[g, j, k]) + sum[k]((y[t-1, b, k] else 0) * wh[g, j, k])
+        c: f32[t, b, j] = sigmoid(z[t, b, 1, j]) * (c[t-1, b, j] else 0) + sigmoid(z[t, b, 0, j]) * tanh(z[t, b, 2, j])
+        y[t, b, j] = sigmoid(z[t, b, 3, j]) * tanh(c[t, b, j])
+    }";
+    let back = "op back[T, H](x: f32[T, H], w: f32[H, H]) -> (y: f32[T, H]) {
+        h[t, j] = tanh(x[t, j] + 0.125 * sum[k]((y[t+1, k] else 0) * w[j, k]))
+        y[t, j] = 0.5 * h[t, j] + 0.125 * sum[k](h[t, k] * w[k, j])
+    }";
+    let sizes: [(&str, &str, &[(&str, i64)]); 2] =
+        [(lstm, "lstm", &[("T", 3), ("B", 5), ("H", 48)]), (back, "back", &[("T", 3), ("H", 130)])];
+    for (text, op, dims) in sizes {
+        let g = graph(text, op, dims);
+        let mut given = Inputs::default();
+        for (i, t) in g.tensors.iter().enumerate().filter(|(_, t)| t.role == Role::Input) {
+            given.tensors.insert(t.name.clone(), values(t, i as i64));
+        }
+        check_as(&g, &given, &[("y", Form::Step)]);
+        let plan = plan(&g, &PlanOptions { fuse: false, ..PlanOptions::default() });
+        assert_eq!(plan.kernels.len(), 1);
+        let k = PlanKernel { form: Form::Step, ..plan.kernels[0].clone() };
+        let split = crate::lower::step_split::split(&plan, &k).expect("a recurrence").expect("long sums");
+        assert_eq!(split.sums.len(), 2);
+    }
+}
+
 #[test]
 fn scans_and_sorts_in_use() {
     let scan = "fn last(a, b) from 0 = if b == 0 then a else b
@@ -175,6 +205,14 @@ fn scans_and_sorts_in_use() {
     }";
     let scan = scan.replace("(f32(x[b, n]) where x[b, n] > 0)", "(if x[b, n] > 0 then f32(x[b, n]) else 0)");
     check_text(&scan, "s", &[("B", 3), ("N", 300)]);
+    let mapped = "op m[B, N](x: bf16[B, N]) -> (y: bf16[B, N], z: f32[B, N], e: f32[B, N]) {
+        s[b, n] = cumsum[n](x[b, n])
+        y[b, n] = s[b, n] * 0.5
+        z[b, n] = s[b, n] + x[b, n] + y[b, n]
+        e[b, n] = s[b, n-1] else 0
+    }";
+    check_text(mapped, "m", &[("B", 3), ("N", 264)]);
+    check_text(mapped, "m", &[("B", 2), ("N", 33)]);
     let top = "op top[T, E, K](s: bf16[T, E]) -> (v: bf16[T, K], id: i32[T, K]) {
         order[t, e] = argsort[e](-s[t, e])
         v[t, k] = s[t, order[t, k]]

@@ -244,8 +244,11 @@ __device__ __forceinline__ void philox_block(u32& x, u32& y, u32& z, u32& w, i64
     x = u32(block), y = u32(block >> 32), z = 0, w = 0;
     #pragma unroll
     for (int i = 0; i < 10; ++i) {
-        const u64 p0 = 0xd2511f53ull * x, p1 = 0xcd9e8d57ull * z;
-        x = u32(p1 >> 32) ^ y ^ k0, y = u32(p1), z = u32(p0 >> 32) ^ w ^ k1, w = u32(p0);
+        // Spelled in PTX: as 64-bit C the compiler keeps the halves together, at twice the cost.
+        u32 lo0, hi0, lo1, hi1;
+        asm(\"{ .reg .u64 p; mul.wide.u32 p, %2, 0xd2511f53; mov.b64 {%0, %1}, p; }\" : \"=r\"(lo0), \"=r\"(hi0) : \"r\"(x));
+        asm(\"{ .reg .u64 p; mul.wide.u32 p, %2, 0xcd9e8d57; mov.b64 {%0, %1}, p; }\" : \"=r\"(lo1), \"=r\"(hi1) : \"r\"(z));
+        x = hi1 ^ y ^ k0, y = lo1, z = hi0 ^ w ^ k1, w = lo0;
         k0 += 0x9e3779b9u, k1 += 0xbb67ae85u;
     }
 }

@@ -9,8 +9,10 @@ use crate::driver::check;
 use crate::error::{Error, Result};
 use crate::executable::{Executable, LoadedKernel};
 use crate::stream::Stream;
+use crate::tensor_map;
 use cudarc::driver::sys;
 use girih_compiler::ir::program::{Arg, Buffer, BufferRole, Launch, Program, Step};
+use girih_compiler::ir::simt::ParamKind;
 use girih_compiler::vocab::dtype::{DType, Value};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -81,10 +83,12 @@ pub struct Prepared {
     slots: Box<[u64]>,
     /// One pointer into `slots` for each slot: what the driver is given.
     slot_pointers: Box<[*mut c_void]>,
+    /// Tensor maps, to which their slots' pointers point.
+    _maps: Box<[sys::CUtensorMap]>,
     _workspace: Option<DeviceBuffer>,
 }
 
-// SAFETY: the pointers point into `slots`, which moves with the value without moving its contents.
+// SAFETY: the pointers point into `slots` and `_maps`, which move with the value without moving their contents.
 unsafe impl Send for Prepared {}
 
 /// One driver call.
@@ -126,16 +130,37 @@ impl Prepared {
             }
         }
         let scalars = scalar_slots(program, arguments)?;
-        let mut builder = Builder { executable, pointers: &pointers, scalars: &scalars, slots: Vec::new() };
+        let mut builder = Builder {
+            executable,
+            pointers: &pointers,
+            scalars: &scalars,
+            slots: Vec::new(),
+            maps: Vec::new(),
+        };
         let calls = builder.steps(&program.steps, &mut Vec::new());
+        let (map_slots, maps): (Vec<usize>, Vec<_>) = builder.maps.into_iter().unzip();
+        let mut maps = maps.into_iter().collect::<Result<Box<[_]>>>()?;
         let mut slots = builder.slots.into_boxed_slice();
-        let slot_pointers = slots.iter_mut().map(|s| std::ptr::from_mut(s).cast()).collect();
+        let mut slot_pointers: Box<[*mut c_void]> =
+            slots.iter_mut().map(|s| std::ptr::from_mut(s).cast()).collect();
+        for (slot, map) in map_slots.into_iter().zip(&mut maps) {
+            slot_pointers[slot] = std::ptr::from_mut(map).cast();
+        }
         let fault = fault_buffer(program, &pointers);
         let executable = executable.clone();
         if let Some(fault) = fault {
             upload(executable.device(), fault, &[0; FAULT_BYTES as usize])?;
         }
-        Ok(Prepared { executable, pointers, fault, calls, slots, slot_pointers, _workspace: workspace })
+        Ok(Prepared {
+            executable,
+            pointers,
+            fault,
+            calls,
+            slots,
+            slot_pointers,
+            _maps: maps,
+            _workspace: workspace,
+        })
     }
 
     pub fn executable(&self) -> &Executable {
@@ -404,6 +429,8 @@ struct Builder<'a> {
     pointers: &'a [DevicePointer],
     scalars: &'a [u64],
     slots: Vec<u64>,
+    /// Tensor maps with their slots.
+    maps: Vec<(usize, Result<sys::CUtensorMap>)>,
 }
 
 impl Builder<'_> {
@@ -433,7 +460,11 @@ impl Builder<'_> {
             return None;
         }
         let first = self.slots.len();
-        for arg in &launch.args {
+        let params = &self.executable.program().kernels[launch.kernel].params;
+        for (arg, param) in launch.args.iter().zip(params) {
+            if let (ParamKind::TensorMap(map), Arg::Buffer(b)) = (&param.kind, arg) {
+                self.maps.push((self.slots.len(), tensor_map::encode(map, self.pointers[b.0 as usize])));
+            }
             if *arg == Arg::Counter {
                 counters.push(self.slots.len());
             }

@@ -12,6 +12,7 @@ pub mod launch;
 pub mod locate;
 pub mod nvrtc;
 pub mod stream;
+mod tensor_map;
 pub mod timer;
 
 pub use buffer::{DeviceBuffer, DevicePointer, PinnedBuffer};

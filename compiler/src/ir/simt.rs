@@ -68,6 +68,56 @@ pub enum ParamKind {
         written: bool,
     },
     Scalar(Ty),
+    /// A tensor map by value, over the buffer that is its argument.
+    TensorMap(TensorMap),
+}
+
+/// What a copy of boxes (TMA) knows of its tensor. Dim 0 is innermost and contiguous.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorMap {
+    pub dtype: DType,
+    /// Bytes from the buffer's start to the first element: a multiple of 16.
+    pub offset: i64,
+    /// Elements along each dim, at most 5 dims. What a box covers beyond them is read as zero and not written.
+    pub dims: Vec<i64>,
+    /// Bytes between neighbours along each dim but the first: multiples of 16.
+    pub strides: Vec<i64>,
+    /// Elements of a box along each dim, at most 256.
+    pub extent: Vec<u32>,
+    pub swizzle: Swizzle,
+}
+
+/// How 16-byte chunks of a box's rows are permuted in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Swizzle {
+    None,
+    B32,
+    B64,
+    B128,
+}
+
+impl Swizzle {
+    /// Bytes of a row.
+    pub fn width(self) -> u32 {
+        match self {
+            Swizzle::None => 16,
+            Swizzle::B32 => 32,
+            Swizzle::B64 => 64,
+            Swizzle::B128 => 128,
+        }
+    }
+
+    /// Where a byte of the plain layout goes: the chunk's number is combined with that of its 128-byte line.
+    pub fn place(self, address: u32) -> u32 {
+        address ^ (address >> 7 & (self.width() / 16 - 1)) << 4
+    }
+}
+
+impl TensorMap {
+    /// Bytes of a box, as they are counted on its barrier.
+    pub fn bytes(&self) -> u32 {
+        self.extent.iter().product::<u32>() * self.dtype.bits() / 8
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -343,6 +393,46 @@ pub enum Intrinsic {
     MmaM8N8K4F64,
     /// The four words of a Philox4x32-10 block: 4 U32 of (key, block), both I64.
     Philox,
+    /// args: shared address of an 8-byte barrier, arrivals that complete a phase (U32).
+    MbarrierInit,
+    /// args: address.
+    MbarrierArrive,
+    /// Arrives, and the phase also waits for so many bytes of copies. args: address, bytes (U32).
+    MbarrierExpect,
+    /// Waits until the phase of this parity has completed. args: address, parity (U32).
+    MbarrierWait,
+    /// Makes initialised barriers known to copies.
+    FenceMbarrierInit,
+    /// What ordinary stores wrote to shared memory is seen by copies and matrix instructions that read it.
+    FenceProxyAsync,
+    /// Copies a box to shared memory; its bytes are counted on a barrier when they are there.
+    /// args: shared address, barrier's address (U32), coordinates of the box (I32, innermost first).
+    TmaLoad {
+        map: ParamId,
+        rank: u8,
+    },
+    /// Before the first of some matrix instructions: registers are as the program says.
+    WgmmaFence,
+    WgmmaCommit,
+    /// Waits until at most n groups of matrix instructions are under way.
+    WgmmaWait(u8),
+    /// m64nNk16 of a warpgroup: outs are N / 2 F32, neighbours in one array, that accumulate (in and out).
+    /// args: descriptors of A and B (U64), scale of the accumulator (I32: 0 or 1).
+    Wgmma {
+        dtype: DType,
+        n: u16,
+        /// Whether an operand lies along M or N (else along K).
+        trans: [bool; 2],
+    },
+    /// Gives registers of a warpgroup back, or takes more.
+    SetMaxRegisters {
+        more: bool,
+        count: u16,
+    },
+    /// A barrier of some warps. args: its number (U32, 1–15).
+    NamedBarrier {
+        threads: u16,
+    },
 }
 
 impl Kernel {

@@ -184,6 +184,10 @@ impl<'a> Parser<'a> {
                 let kind = ParamKind::Scalar(self.ty()?);
                 k.params.push(Param { name, kind });
             }
+            "param" if self.accept("tensor_map") => {
+                let kind = ParamKind::TensorMap(self.tensor_map()?);
+                k.params.push(Param { name, kind });
+            }
             "param" => {
                 self.expect("pointer")?;
                 let (dtype, len) = (self.dtype()?, self.number()?);
@@ -357,14 +361,45 @@ impl<'a> Parser<'a> {
         Ok((mem, self.index()?))
     }
 
+    fn tensor_map(&mut self) -> Result<TensorMap> {
+        let (dtype, rank) = (self.dtype()?, self.number::<usize>()?);
+        if !(1..=5).contains(&rank) {
+            return Err(format!("a tensor map of {rank} dims"));
+        }
+        self.expect("offset")?;
+        let offset = self.number()?;
+        self.expect("swizzle")?;
+        let width: u32 = self.number()?;
+        let all = [Swizzle::None, Swizzle::B32, Swizzle::B64, Swizzle::B128];
+        let swizzle = all.into_iter().find(|s| s.width() == width);
+        let swizzle = swizzle.ok_or_else(|| format!("a swizzle of {width} bytes"))?;
+        self.expect("dims")?;
+        let dims = self.numbers(rank)?;
+        self.expect("strides")?;
+        let strides = self.numbers(rank - 1)?;
+        self.expect("box")?;
+        Ok(TensorMap { dtype, offset, dims, strides, extent: self.numbers(rank)?, swizzle })
+    }
+
+    fn numbers<T: std::str::FromStr>(&mut self, count: usize) -> Result<Vec<T>> {
+        (0..count).map(|_| self.number()).collect()
+    }
+
     fn intrinsic(&mut self) -> Result<Stmt> {
         let name = self.next()?;
         let op = match name {
             "cp_async" => Intrinsic::CpAsync { mem: ParamId(self.id('&')?), bytes: self.number()? },
             "philox" => Intrinsic::Philox,
-            "cp_async_commit" => Intrinsic::CpAsyncCommit,
             "cp_async_wait" => Intrinsic::CpAsyncWait(self.number()?),
             "ldmatrix" => Intrinsic::LdMatrix { count: self.number()?, trans: self.number()? },
+            "tma_load" => Intrinsic::TmaLoad { map: ParamId(self.id('&')?), rank: self.number()? },
+            "wgmma_wait" => Intrinsic::WgmmaWait(self.number()?),
+            "wgmma" => {
+                let (dtype, n) = (self.dtype()?, self.number()?);
+                Intrinsic::Wgmma { dtype, n, trans: [self.number()?, self.number()?] }
+            }
+            "set_max_registers" => Intrinsic::SetMaxRegisters { more: self.number()?, count: self.number()? },
+            "named_barrier" => Intrinsic::NamedBarrier { threads: self.number()? },
             name => matrix_instruction(name).ok_or_else(|| format!("`{name}` is no intrinsic"))?,
         };
         let mut outs = Vec::new();

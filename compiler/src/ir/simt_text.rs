@@ -103,11 +103,12 @@ impl Printer<'_> {
             k.name, k.min_blocks
         );
         for p in &k.params {
-            let kind = match p.kind {
+            let kind = match &p.kind {
                 ParamKind::Pointer { dtype, len, written } => {
-                    format!("pointer {} {len}{}", dtype.name(), if written { " written" } else { "" })
+                    format!("pointer {} {len}{}", dtype.name(), if *written { " written" } else { "" })
                 }
-                ParamKind::Scalar(ty) => format!("scalar {}", word(&TYPES, ty)),
+                ParamKind::Scalar(ty) => format!("scalar {}", word(&TYPES, *ty)),
+                ParamKind::TensorMap(t) => tensor_map(t),
             };
             let _ = writeln!(out, "param {:?} {kind}", p.name);
         }
@@ -209,9 +210,13 @@ impl Printer<'_> {
         let name = match op {
             Intrinsic::CpAsync { mem, bytes } => format!("cp_async {} {bytes}", self.param(mem)),
             Intrinsic::Philox => "philox".into(),
-            Intrinsic::CpAsyncCommit => "cp_async_commit".into(),
             Intrinsic::CpAsyncWait(n) => format!("cp_async_wait {n}"),
             Intrinsic::LdMatrix { count, trans } => format!("ldmatrix {count} {trans}"),
+            Intrinsic::TmaLoad { map, rank } => format!("tma_load {} {rank}", self.param(map)),
+            Intrinsic::WgmmaWait(n) => format!("wgmma_wait {n}"),
+            Intrinsic::Wgmma { dtype, n, trans: [a, b] } => format!("wgmma {} {n} {a} {b}", dtype.name()),
+            Intrinsic::SetMaxRegisters { more, count } => format!("set_max_registers {more} {count}"),
+            Intrinsic::NamedBarrier { threads } => format!("named_barrier {threads}"),
             op => intrinsics::name(op),
         };
         let outs: Vec<String> = outs
@@ -283,6 +288,17 @@ impl Printer<'_> {
     }
 }
 
+fn tensor_map(t: &TensorMap) -> String {
+    let list = |l: &[i64]| l.iter().map(|v| format!(" {v}")).collect::<String>();
+    let extent: Vec<i64> = t.extent.iter().map(|&e| e as i64).collect();
+    let (n, dtype, swizzle) = (t.dims.len(), t.dtype.name(), t.swizzle.width());
+    let (dims, strides, extent) = (list(&t.dims), list(&t.strides), list(&extent));
+    format!(
+        "tensor_map {dtype} {n} offset {} swizzle {swizzle} dims{dims} strides{strides} box{extent}",
+        t.offset
+    )
+}
+
 fn sign(sigil: char, id: u32, name: Option<&String>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = name.map_or("", |n| n.as_str()).chars().take(30).map(plain).collect();
@@ -301,16 +317,30 @@ fn literal(v: Value) -> String {
     }
 }
 
-/// All matrix instructions by name.
+/// The intrinsics whose names say all of them.
+pub const PLAIN: [Intrinsic; 9] = [
+    Intrinsic::CpAsyncCommit,
+    Intrinsic::MbarrierInit,
+    Intrinsic::MbarrierArrive,
+    Intrinsic::MbarrierExpect,
+    Intrinsic::MbarrierWait,
+    Intrinsic::FenceMbarrierInit,
+    Intrinsic::FenceProxyAsync,
+    Intrinsic::WgmmaFence,
+    Intrinsic::WgmmaCommit,
+];
+
+/// Matrix instructions and plain intrinsics by name.
 pub fn matrix_instruction(name: &str) -> Option<Intrinsic> {
     use DType::*;
-    let mut all = vec![
+    let mut all = PLAIN.to_vec();
+    all.extend([
         Intrinsic::MmaM16N8K8F16,
         Intrinsic::MmaM16N8K8Tf32,
         Intrinsic::MmaM8N8K4F64,
         Intrinsic::MmaM16N8K16 { dtype: F16 },
         Intrinsic::MmaM16N8K16 { dtype: BF16 },
-    ];
+    ]);
     for group in [[E4M3, E5M2], [I8, U8]] {
         for a in group {
             all.extend(group.map(|b| Intrinsic::MmaM16N8K32 { a, b }));

@@ -17,9 +17,10 @@ pub fn type_of(k: &Kernel, e: &Expr) -> Result<Ty> {
         Expr::Lit(v) => Ok(value_type(*v)),
         Expr::U32(_) => Ok(Ty::U32),
         Expr::Var(v) => Ok(lookup(&k.vars, v.0, "variable")?.ty),
-        Expr::Param(p) => match lookup(&k.params, p.0, "parameter")?.kind {
-            ParamKind::Scalar(ty) => Ok(ty),
+        Expr::Param(p) => match &lookup(&k.params, p.0, "parameter")?.kind {
+            ParamKind::Scalar(ty) => Ok(*ty),
             ParamKind::Pointer { .. } => Err("a pointer parameter used as a value".into()),
+            ParamKind::TensorMap(_) => Err("a tensor map used as a value".into()),
         },
         Expr::Special(_) => Ok(Ty::I32),
         Expr::Elem(a, i) => {
@@ -97,9 +98,10 @@ pub fn bits(ty: Ty) -> u32 {
 pub fn mem_dtype(k: &Kernel, mem: Mem) -> Result<DType> {
     match mem {
         Mem::Shared(s) => Ok(lookup(&k.shared, s.0, "shared array")?.dtype),
-        Mem::Global(p) => match lookup(&k.params, p.0, "parameter")?.kind {
-            ParamKind::Pointer { dtype, .. } => Ok(dtype),
+        Mem::Global(p) => match &lookup(&k.params, p.0, "parameter")?.kind {
+            ParamKind::Pointer { dtype, .. } => Ok(*dtype),
             ParamKind::Scalar(_) => Err("a scalar parameter used as memory".into()),
+            ParamKind::TensorMap(_) => Err("a tensor map used as memory".into()),
         },
     }
 }
@@ -358,6 +360,9 @@ impl Verifier<'_> {
     }
 
     fn intrinsic(&mut self, op: Intrinsic, outs: &[Place], args: &[Expr]) -> Result<()> {
+        if let Intrinsic::TmaLoad { map, rank } = op {
+            tensor_map(self.k, map, rank)?;
+        }
         let (want_args, want_outs) = signature(op)?;
         if args.len() != want_args.len() || outs.len() != want_outs.len() {
             return Err(format!("{} operands and {} results", args.len(), outs.len()));
@@ -369,6 +374,12 @@ impl Verifier<'_> {
                 }
                 (Ty::I32 | Ty::I64, None) | (_, Some(_)) => {}
                 (found, None) => return Err(format!("an index of type {found:?}")),
+            }
+        }
+        if let (Intrinsic::Wgmma { .. }, Some(Place::Elem(a, first))) = (op, outs.first()) {
+            let neighbours = |(i, o): (u32, &Place)| matches!(o, Place::Elem(b, j) if b == a && *j == first + i);
+            if !(0..).zip(outs).all(neighbours) {
+                return Err("accumulators that are not neighbours".into());
             }
         }
         for (out, ty) in outs.iter().zip(want_outs) {
@@ -386,6 +397,26 @@ impl Verifier<'_> {
     }
 }
 
+/// A parameter that is a tensor map of this rank, as the hardware takes it.
+fn tensor_map(k: &Kernel, p: ParamId, rank: u8) -> Result<()> {
+    let ParamKind::TensorMap(t) = &lookup(&k.params, p.0, "parameter")?.kind else {
+        return Err("a copy of boxes without a tensor map".into());
+    };
+    let n = t.dims.len();
+    let inner = t.extent.first().map_or(0, |e| e * t.dtype.bits() / 8);
+    let fits = (1..=5).contains(&n)
+        && rank as usize == n
+        && t.extent.len() == n
+        && t.strides.len() + 1 == n
+        && t.offset % 16 == 0
+        && t.dims.iter().all(|d| (1..=1 << 32).contains(d))
+        && t.strides.iter().all(|s| s % 16 == 0 && (0..1 << 40).contains(s))
+        && t.extent.iter().all(|e| (1..=256).contains(e))
+        && inner % 16 == 0
+        && (t.swizzle == Swizzle::None || inner <= t.swizzle.width());
+    if fits { Ok(()) } else { Err(format!("a tensor map that the hardware does not take: {t:?}")) }
+}
+
 /// Types of an intrinsic's operands (`None`: an index, I32 or I64) and results.
 pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
     match op {
@@ -397,6 +428,33 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
         Intrinsic::CpAsyncCommit | Intrinsic::CpAsyncWait(_) => Ok((vec![], vec![])),
         Intrinsic::LdMatrix { count, .. } if !matches!(count, 1 | 2 | 4) => Err(format!("{count} matrices")),
         Intrinsic::LdMatrix { count, .. } => Ok((vec![Some(Ty::U32)], vec![Ty::U32; count as usize])),
+        Intrinsic::MbarrierInit | Intrinsic::MbarrierExpect | Intrinsic::MbarrierWait => {
+            Ok((vec![Some(Ty::U32); 2], vec![]))
+        }
+        Intrinsic::MbarrierArrive | Intrinsic::NamedBarrier { .. } => Ok((vec![Some(Ty::U32)], vec![])),
+        Intrinsic::FenceMbarrierInit
+        | Intrinsic::FenceProxyAsync
+        | Intrinsic::WgmmaFence
+        | Intrinsic::WgmmaCommit
+        | Intrinsic::WgmmaWait(_) => Ok((vec![], vec![])),
+        Intrinsic::SetMaxRegisters { count, .. } if count % 8 != 0 || !(24..=256).contains(&count) => {
+            Err(format!("{count} registers a thread"))
+        }
+        Intrinsic::SetMaxRegisters { .. } => Ok((vec![], vec![])),
+        Intrinsic::TmaLoad { rank, .. } => {
+            let mut args = vec![Some(Ty::U32); 2];
+            args.extend(vec![Some(Ty::I32); rank as usize]);
+            Ok((args, vec![]))
+        }
+        Intrinsic::Wgmma { dtype, n, .. } => {
+            half(dtype)?;
+            match n % 8 == 0 && (8..=256).contains(&n) {
+                true => {
+                    Ok((vec![Some(Ty::U64), Some(Ty::U64), Some(Ty::I32)], vec![Ty::F32; n as usize / 2]))
+                }
+                false => Err(format!("a matrix instruction with {n} columns")),
+            }
+        }
         _ => {
             let shape = crate::sim::intrinsics::shape(op).ok_or("an mma that does not exist")?;
             let [a, b, c] = shape.regs;

@@ -50,6 +50,8 @@ pub struct TileDim {
 pub enum Arrange {
     /// `m` × `n` warps, each with atoms of 16 × 8.
     Warps { m: u32, n: u32 },
+    /// `m` warpgroups of 64 rows (or some times that) each, beside one that loads.
+    Groups { m: u32 },
     /// `rows` × `cols` threads, each with `tm` × `tn` elements in runs of `vm` and `vn`.
     Threads { rows: u32, cols: u32, tm: u32, tn: u32, vm: u32, vn: u32 },
 }
@@ -71,6 +73,8 @@ pub struct FoldTile {
 pub enum Math {
     /// `mma.sync` whose atom takes 32 bytes of K from each operand.
     Mma { kind: MmaKind, promote: bool },
+    /// `wgmma` of f16 or bf16, operands in shared memory.
+    Wgmma(DType),
     /// Fused multiply-adds in registers.
     Fma(Ty),
 }
@@ -103,6 +107,8 @@ pub struct Operand {
 pub enum Place {
     /// 16-byte chunks, swizzled for `ldmatrix`.
     Chunks(SharedTile),
+    /// Lines of 128 bytes in atoms of 8, swizzled for `wgmma`.
+    Lines(u32),
     /// `rows` rows (K) of elements, `pitch` elements apart.
     Rows { rows: u32, pitch: u32 },
 }
@@ -114,6 +120,8 @@ pub enum Load {
     Async(u32),
     /// Vector loads of this many bytes to registers, stored after the math.
     Vector(u32),
+    /// Boxes through a tensor map, by one thread.
+    Boxes,
     /// Each element is evaluated; neighbouring lanes along K or not.
     Elements { lanes_along_k: bool },
 }
@@ -144,6 +152,7 @@ impl Place {
     pub fn bytes(&self, dtype: DType) -> u32 {
         match self {
             Place::Chunks(t) => t.bytes(),
+            Place::Lines(lines) => lines * 128,
             Place::Rows { rows, pitch } => rows * pitch * dtype.bits() / 8,
         }
     }
@@ -170,6 +179,7 @@ impl Tile {
         }
         let (m, n) = match self.arrange {
             Arrange::Warps { m, n } => (16 * m, 16 * n),
+            Arrange::Groups { m } => (64 * m, 8),
             Arrange::Threads { rows, cols, tm, tn, .. } => (rows * tm, cols * tn),
         };
         if self.m.block % m != 0 || self.n.block % n != 0 {
@@ -200,6 +210,12 @@ impl fmt::Display for Tile {
             Arrange::Warps { m, n } => {
                 writeln!(f, "  accumulator {m}×{n} warps of {}×{}", self.m.block / m, self.n.block / n)?
             }
+            Arrange::Groups { m } => writeln!(
+                f,
+                "  accumulator {m} warpgroups of {}×{}, beside one that loads",
+                self.m.block / m,
+                self.n.block
+            )?,
             Arrange::Threads { rows, cols, tm, tn, .. } => {
                 writeln!(f, "  accumulator {rows}×{cols} threads of {tm}×{tn}")?
             }
@@ -244,9 +260,11 @@ impl fmt::Display for Operand {
         write!(f, "{} → shared {} {order}, ", self.name, self.dtype.name())?;
         match self.place {
             Place::Chunks(t) => write!(f, "{t}, ")?,
+            Place::Lines(lines) => write!(f, "{lines} lines of 128 bytes, swizzled, ")?,
             Place::Rows { rows, pitch } => write!(f, "{rows} rows of {pitch}, ")?,
         }
         match self.load {
+            Load::Boxes => write!(f, "boxes through a tensor map"),
             Load::Async(bytes) => write!(f, "cp.async {bytes} bytes"),
             Load::Vector(bytes) => write!(f, "vectors of {bytes} bytes"),
             Load::Elements { lanes_along_k: true } => write!(f, "by element along k"),
@@ -258,6 +276,7 @@ impl fmt::Display for Operand {
 impl fmt::Display for Math {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
+            Math::Wgmma(d) => write!(f, "wgmma m64k16 {}", d.name()),
             Math::Fma(ty) => write!(f, "fma {}", ty.name()),
             Math::Mma { kind, promote } => {
                 match kind {

@@ -7,11 +7,13 @@
 
 use super::contract_coords::{Place as Where, locate, plus, times};
 use super::contract_epilogue::Epilogue;
+use super::contract_hopper::{self, Hopper};
 use super::contract_loads::Loader;
 use super::contract_mma::{self, Accumulators, Registers, Tiles};
 use super::contract_operand::Ground;
 use super::contract_pattern::{ContractShape, recognise_any};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
+use super::hopper_loop::{HopperLoop, Steps};
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
 use super::{Lowering, MAX_GRID_X, Refusal, Schedule, contract_pack, map};
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId};
@@ -34,9 +36,17 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
         return Ok(());
     }
     let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
+    if let Some(h) = hopper_choice(cx, &shape, &wishes)? {
+        return lower_choice(cx, k, &shape, &h.choice, Some(&h), span);
+    }
     let (choice, packs) = contract_pack::pack(cx, &mut shape, &wishes)?;
     let own = contract_pack::apply(cx, &k.name, &packs, span)?;
-    let done = lower_choice(cx, k, &shape, &choice, span);
+    // What was packed may lie as boxes want it now.
+    let hopper = if packs.is_empty() { Ok(None) } else { hopper_choice(cx, &shape, &wishes) };
+    let done = hopper.and_then(|h| {
+        let choice = h.as_ref().map_or(&choice, |h| &h.choice);
+        lower_choice(cx, k, &shape, choice, h.as_ref(), span)
+    });
     own.into_iter().for_each(|(t, home)| *cx.home_mut(t) = home);
     done
 }
@@ -46,6 +56,7 @@ fn lower_choice<'a>(
     k: &'a PlanKernel,
     shape: &ContractShape,
     choice: &Choice,
+    hopper: Option<&Hopper>,
     span: Span,
 ) -> Result<(), Refusal> {
     let tile = &choice.tile;
@@ -59,7 +70,10 @@ fn lower_choice<'a>(
     e.kernel.block = [tile.threads, 1, 1];
     e.kernel.min_blocks = 1;
     let work = workspaces(cx, &mut e, shape, tile);
-    build(cx, &mut e, shape, choice, &work);
+    match hopper {
+        Some(h) => build_hopper(cx, &mut e, shape, h, &work),
+        None => build(cx, &mut e, shape, choice, &work),
+    }
     if e.kernel.shared_bytes() > cx.target.shared_per_block {
         let (needed, limit) = (e.kernel.shared_bytes(), cx.target.shared_per_block);
         let message = format!(
@@ -94,12 +108,31 @@ fn shape<'a>(cx: &Lowering<'a>, k: &PlanKernel, span: Span) -> Result<ContractSh
     Ok(shape)
 }
 
+/// The tile where the main loop of sm_90a takes the product.
+fn hopper_choice(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Result<Option<Hopper>, Refusal> {
+    let home = |t: TensorId| cx.home(t).clone();
+    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
+    contract_hopper::choose(&ground, cx.target, wishes)
+}
+
 /// The tile level of a kernel, for printing.
 pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
     let span = span(cx.graph, k);
     let mut shape = shape(cx, k, span)?;
     let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
-    Ok(contract_pack::pack(cx, &mut shape, &wishes)?.0.tile)
+    if let Some(h) = hopper_choice(cx, &shape, &wishes)? {
+        return Ok(h.choice.tile);
+    }
+    let (choice, packs) = contract_pack::pack(cx, &mut shape, &wishes)?;
+    if packs.is_empty() {
+        return Ok(choice.tile);
+    }
+    let home = |t: TensorId| {
+        packs.iter().find(|p| p.tensor == t).map_or_else(|| cx.home(t).clone(), |p| p.home.clone())
+    };
+    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &shape, home: &home };
+    let hopper = contract_hopper::choose(&ground, cx.target, &wishes)?;
+    Ok(hopper.map_or(choice.tile, |h| h.choice.tile))
 }
 
 /// A buffer of partial sums for each fold, where blocks share them.
@@ -170,6 +203,26 @@ fn build(cx: &Lowering, e: &mut Emit, shape: &ContractShape, choice: &Choice, wo
     }
 }
 
+fn build_hopper(cx: &Lowering, e: &mut Emit, shape: &ContractShape, h: &Hopper, work: &[BufferId]) {
+    let home = |t: TensorId| cx.home(t).clone();
+    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
+    let tile = &h.choice.tile;
+    let place = locate(e, shape, tile);
+    let acc = e.kernel.array("acc", Ty::F32, Accumulators::of(tile).len());
+    e.line(cx.graph.span(shape.folds[0].fold));
+    let main = HopperLoop::new(e, h);
+    let steps = block_steps(e, tile, &tile.folds[0], &place);
+    let params: Vec<_> = work.iter().map(|&w| e.pointer(w, true)).collect();
+    main.emit(e, &place, &steps, acc, |e| {
+        let epilogue = Epilogue { shape, tile };
+        if tile.split > 1 {
+            epilogue.store_partial(e, &place, &[acc], &params);
+        } else {
+            epilogue.store(e, &ground, &place, &[acc]);
+        }
+    });
+}
+
 /// Shared arrays, used again by later sums of the same dtype.
 #[derive(Default)]
 struct SharedTiles {
@@ -198,12 +251,6 @@ struct MainLoop<'x> {
     choice: &'x FoldChoice,
 }
 
-/// The range of steps of a block.
-struct Steps {
-    first: Expr,
-    count: Expr,
-}
-
 impl MainLoop<'_> {
     fn emit(&self, e: &mut Emit, ground: &Ground, place: &Where, shared: &mut SharedTiles, acc: ArrayId) {
         let (fold, tile) = (self.fold, self.tile);
@@ -215,7 +262,7 @@ impl MainLoop<'_> {
         let tiles = contract_mma::prepare(e, tile, fold, a, b);
         let ty = self.shape.folds[self.index].ty;
         let registers = Registers::new(e, tile, fold, ty, acc);
-        let steps = self.steps(e, place);
+        let steps = block_steps(e, tile, fold, place);
         let ring = Ring { main: self, loaders: &loaders, place, steps, tiles: &tiles, registers: &registers };
         if fold.stages == 1 { ring.single(e) } else { ring.pipelined(e) }
     }
@@ -226,18 +273,19 @@ impl MainLoop<'_> {
             if is_a { (&self.tile.m, &self.choice.a) } else { (&self.tile.n, &self.choice.b) };
         Loader::new(self.shape, c, &self.choice.k, source, self.fold, side, is_a, shared, self.tile.threads)
     }
+}
 
-    fn steps(&self, e: &mut Emit, place: &Where) -> Steps {
-        let all = self.fold.steps();
-        if self.tile.split == 1 {
-            return Steps { first: lit32(0), count: lit32(all as i32) };
-        }
-        let per = (all + self.tile.split - 1) / self.tile.split;
-        let first = e.named("first", Ty::I32, times(place.part.clone(), per));
-        let left = int_op(IntOp::Sub, lit32(all as i32), first.clone());
-        let count = int_op(IntOp::Max, int_op(IntOp::Min, left, lit32(per as i32)), lit32(0));
-        Steps { first, count: e.named("count", Ty::I32, count) }
+/// The steps of a block: all, or its part.
+fn block_steps(e: &mut Emit, tile: &Tile, fold: &FoldTile, place: &Where) -> Steps {
+    let all = fold.steps();
+    if tile.split == 1 {
+        return Steps { first: lit32(0), count: lit32(all as i32) };
     }
+    let per = (all + tile.split - 1) / tile.split;
+    let first = e.named("first", Ty::I32, times(place.part.clone(), per));
+    let left = int_op(IntOp::Sub, lit32(all as i32), first.clone());
+    let count = int_op(IntOp::Max, int_op(IntOp::Min, left, lit32(per as i32)), lit32(0));
+    Steps { first, count: e.named("count", Ty::I32, count) }
 }
 
 /// The ring of stages.

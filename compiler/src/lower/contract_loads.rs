@@ -98,7 +98,8 @@ impl<'x> Loader<'x> {
         match self.op.load {
             Load::Async(b) | Load::Vector(b) => b / self.size(),
             Load::Elements { .. } if self.chunked() => (4 / self.size()).max(1),
-            Load::Elements { .. } => 1,
+            // Boxes are not this loader's.
+            Load::Elements { .. } | Load::Boxes => 1,
         }
     }
 
@@ -112,6 +113,7 @@ impl<'x> Loader<'x> {
         let k_units = if self.unit_along_k() { self.fold.slot / unit } else { self.fold.slot };
         let lanes_along_k = match self.op.load {
             Load::Elements { lanes_along_k } => lanes_along_k,
+            Load::Boxes => true,
             Load::Async(b) | Load::Vector(b) => {
                 // Copies along rows are whole runs; single elements follow memory.
                 self.op.k_major || !self.chunked() && b == self.size() && !self.row_is_contiguous()
@@ -343,6 +345,7 @@ impl<'x> Loader<'x> {
     fn shared_index(&self, mn: Expr, k: Expr) -> Expr {
         match self.op.place {
             Place::Rows { pitch, .. } => plus(times(k, pitch as i64), mn),
+            Place::Lines(_) => unreachable!("lines are filled by boxes alone, never by this loader"),
             Place::Chunks(t) => {
                 let per = (16 / self.size()) as i64;
                 let (r, c) = if self.op.k_major { (mn, k) } else { (k, mn) };

@@ -3,6 +3,7 @@
 
 use super::contract_coords::{modulo, over, plus, times};
 use super::contract_operand::atom_k;
+use super::hopper_loop;
 use super::scalar::{Emit, int_op, lit32};
 use crate::ir::layout::SharedTile;
 use crate::ir::simt::{
@@ -31,6 +32,7 @@ impl Accumulators {
         let block = (tile.m.block, tile.n.block);
         let (rows, groups, width) = match tile.arrange {
             Arrange::Warps { m, n } => (block.0 / m / 8, block.1 / n / 8, 2),
+            Arrange::Groups { m } => (block.0 / m / 32, block.1 / 8, 2),
             Arrange::Threads { tm, tn, vn, .. } => (tm, tn / vn, vn),
         };
         Accumulators { rows, groups, width, arrange: tile.arrange, block }
@@ -47,6 +49,7 @@ impl Accumulators {
                 let warp = times(over(Expr::Special(Special::Warp), n as i64), (self.block.0 / m) as i64);
                 plus(plus(warp, times(r, 8)), over(Expr::Special(Special::Lane), 4))
             }
+            Arrange::Groups { m } => hopper_loop::row(self.block.0, m, r),
             Arrange::Threads { rows, cols, vm, .. } => {
                 let thread = times(over(Expr::Special(Special::ThreadX), cols as i64), vm as i64);
                 let run = times(over(r.clone(), vm as i64), (rows * vm) as i64);
@@ -62,6 +65,7 @@ impl Accumulators {
                 let warp = times(modulo(Expr::Special(Special::Warp), n as i64), (self.block.1 / n) as i64);
                 plus(plus(warp, times(g, 8)), times(modulo(Expr::Special(Special::Lane), 4), 2))
             }
+            Arrange::Groups { .. } => plus(times(g, 8), times(modulo(Expr::Special(Special::Lane), 4), 2)),
             Arrange::Threads { cols, vn, .. } => {
                 let thread = times(modulo(Expr::Special(Special::ThreadX), cols as i64), vn as i64);
                 plus(times(g, (cols * vn) as i64), thread)
@@ -72,7 +76,7 @@ impl Accumulators {
     /// Place of (row, group, column in the group) in the accumulator array.
     pub fn index(&self, r: Expr, g: Expr, w: u32) -> Expr {
         match self.arrange {
-            Arrange::Warps { .. } => {
+            Arrange::Warps { .. } | Arrange::Groups { .. } => {
                 let atom = plus(times(over(r.clone(), 2), self.groups as i64), g);
                 plus(plus(times(atom, 4), times(modulo(r, 2), 2)), lit32(w as i32))
             }
@@ -191,7 +195,9 @@ impl Registers {
                 let a = e.kernel.array("a_frag", Ty::of(ty), tm);
                 Registers { acc, a, b: e.kernel.array("b_frag", Ty::of(ty), tn), short: None }
             }
-            (Math::Fma(_), Arrange::Warps { .. }) => Registers { acc, a: acc, b: acc, short: None },
+            (_, Arrange::Warps { .. } | Arrange::Groups { .. }) => {
+                Registers { acc, a: acc, b: acc, short: None }
+            }
         }
     }
 }

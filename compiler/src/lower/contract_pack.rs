@@ -37,7 +37,7 @@ const LAUNCH: f64 = 4.0;
 pub struct Pack {
     pub tensor: TensorId,
     /// The home; its buffer is not made yet.
-    home: Home,
+    pub home: Home,
     /// The dim that is innermost there, and its padded extent.
     inner: usize,
     extent: i64,
@@ -204,6 +204,7 @@ fn speed(load: Load) -> f64 {
         Load::Async(16) | Load::Vector(16) => BY_CHUNK,
         Load::Async(_) | Load::Vector(_) => BY_WORD,
         Load::Elements { .. } => BY_ELEMENT,
+        Load::Boxes => BY_CHUNK,
     }
 }
 

@@ -685,3 +685,5 @@ fn packed_convolutions() {
         }
     }
 }
+#[path = "contract_hopper_tests.rs"]
+mod hopper;

@@ -44,7 +44,7 @@ pub struct Wishes<'a> {
 }
 
 impl Wishes<'_> {
-    fn int(&self, key: &str, axis: &str) -> Result<Option<i64>, Refusal> {
+    pub fn int(&self, key: &str, axis: &str) -> Result<Option<i64>, Refusal> {
         match self.schedule.get(self.kernel, key, axis) {
             None => Ok(None),
             Some(Word::Int(v)) if *v >= 1 => Ok(Some(*v)),
@@ -69,7 +69,7 @@ impl Wishes<'_> {
         Ok(None)
     }
 
-    fn swizzle(&self) -> Result<i64, Refusal> {
+    pub fn swizzle(&self) -> Result<i64, Refusal> {
         match self.schedule.get(self.kernel, "order", "") {
             None => Ok(8),
             Some(Word::Name(n)) if n == "rows" || n == "plain" => Ok(1),
@@ -79,6 +79,22 @@ impl Wishes<'_> {
             },
             Some(_) => Err(self.refuse("order", "", "write `swizzle(n)` with n at least 1")),
         }
+    }
+
+    /// Whether the block's threads are said in another way than by warpgroups.
+    pub fn names_threads(&self) -> bool {
+        ["warps", "threads"].iter().any(|key| self.schedule.get(self.kernel, key, "").is_some())
+    }
+
+    /// Blocks that are to share a fold axis.
+    pub fn split(&self) -> Result<Option<i64>, Refusal> {
+        let mut wished = None;
+        if let Some(settings) = self.schedule.kernels.get(self.kernel) {
+            for (_, axis) in settings.keys().filter(|(key, _)| key == "split") {
+                wished = self.int("split", axis)?.max(wished);
+            }
+        }
+        Ok(wished)
     }
 
     fn fast(&self) -> bool {
@@ -452,7 +468,7 @@ fn steps(d: &Draft) -> Vec<i64> {
     let atom = atom_k(d.math);
     match d.math {
         // Two bytes: 64 terms are a 128-byte row.
-        Math::Mma { .. } => {
+        Math::Mma { .. } | Math::Wgmma(_) => {
             [4, 2, 1].iter().map(|n| n * atom).filter(|&s| s == atom || s < 2 * terms).collect()
         }
         Math::Fma(Ty::F64 | Ty::I64) => vec![8],
@@ -579,12 +595,7 @@ fn split(
     limits: &Limits,
 ) -> Result<i64, Refusal> {
     let steps = folds.iter().map(|f| f.steps()).max().unwrap_or(0).max(1);
-    let mut wished = None;
-    if let Some(settings) = wishes.schedule.kernels.get(wishes.kernel) {
-        for (_, axis) in settings.keys().filter(|(key, _)| key == "split") {
-            wished = wishes.int("split", axis)?.max(wished);
-        }
-    }
+    let wished = wishes.split()?;
     let float = !matches!(limits.ty, Ty::I32 | Ty::I64);
     let longest = folds.iter().map(|f| f.terms).max().unwrap_or(0);
     let least = if float && !limits.mma { (longest + MAX_CHAIN - 1) / MAX_CHAIN } else { 1 };

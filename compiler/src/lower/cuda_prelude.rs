@@ -107,6 +107,7 @@ pub static HELPERS: &[Helper] = &[
     ),
     plain("shl_i64", &[], "F i64 shl_i64(i64 a, i64 n) { return u64(n) < 64 ? i64(u64(a) << n) : 0; }"),
     plain("shr_i64", &[], "F i64 shr_i64(i64 a, i64 n) { return a >> (u64(n) < 64 ? n : 63); }"),
+    plain("tensor_map", &[], "struct __align__(128) TensorMap { u64 words[16]; };"),
     // Floats.
     plain("is_nan_f32", &[], "F bool is_nan_f32(float a) { return a != a; }"),
     plain("is_nan_f64", &[], "F bool is_nan_f64(double a) { return a != a; }"),

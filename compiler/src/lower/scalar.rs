@@ -12,7 +12,7 @@ use super::home::Home;
 use super::index::{Facts, Interval};
 use crate::ir::graph::{AxisId, Expr as Node, ExprId, Graph, Read, ScalarId, TensorId};
 use crate::ir::program::{Arg, Buffer, BufferId, FaultKind, FaultSite};
-use crate::ir::simt::{CmpOp, Expr, IntOp, Kernel, ParamId, ParamKind, Special, Stmt, Ty, VarId};
+use crate::ir::simt::{CmpOp, Expr, IntOp, Kernel, ParamId, ParamKind, Special, Stmt, TensorMap, Ty, VarId};
 use crate::vocab::dtype::{self, DType, Value};
 use girih_dsl::ast::Span;
 use std::cell::RefCell;
@@ -207,6 +207,13 @@ impl<'a> Emit<'a> {
         {
             *w = true;
         }
+        id
+    }
+
+    /// A tensor map over a tensor's home.
+    pub fn tensor_map(&mut self, tensor: TensorId, name: &str, map: TensorMap) -> ParamId {
+        let id = self.kernel.param(c_name(name, self.args.len()), ParamKind::TensorMap(map));
+        self.args.push(Arg::Buffer(self.homes[&tensor].buffer));
         id
     }
 

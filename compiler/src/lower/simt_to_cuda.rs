@@ -111,6 +111,7 @@ impl<'a> Printer<'a> {
     fn param(&self, i: usize) -> String {
         let name = &self.writer.params[i];
         match self.kernel.params[i].kind {
+            ParamKind::TensorMap(_) => format!("const __grid_constant__ TensorMap {name}"),
             ParamKind::Pointer { dtype, written: true, .. } => format!("{}* {name}", stored_type(dtype)),
             // NVRTC 13.0 to 13.5 crashes for sm_100 and later where a loop reads an element of a `__restrict__` integer
             // array that does not change in it, and branches on its range (every checked index does).
@@ -378,10 +379,18 @@ impl<'a> Printer<'a> {
 
     fn intrinsic(&mut self, op: Intrinsic, outs: &[Place], args: &[Expr]) {
         let name = intrinsics::name(op);
+        if matches!(op, Intrinsic::TmaLoad { .. }) {
+            self.writer.helpers.insert("tensor_map");
+        }
         // `cp_async_wait<n>` has one definition for all n.
         let key = name.split('<').next().unwrap_or(&name).to_string();
         self.wrappers.entry(key).or_insert_with(|| intrinsics::definition(op));
         let mut operands = Vec::new();
+        if let (Intrinsic::Wgmma { .. }, Some(Place::Elem(a, i))) = (op, outs.first()) {
+            // The accumulators are neighbours in their array.
+            operands.push(format!("{} + {i}", self.writer.arrays[a.0 as usize]));
+        }
+        let outs = if matches!(op, Intrinsic::Wgmma { .. }) { &[] } else { outs };
         for out in outs {
             operands.push(match out {
                 Place::Var(v) => {
@@ -401,6 +410,9 @@ impl<'a> Printer<'a> {
             operands.extend([self.any(to), from, self.any(valid)]);
         } else {
             operands.extend(args.iter().map(|a| self.writer.expr(a, Prec::Any)));
+        }
+        if let Intrinsic::TmaLoad { map, .. } = op {
+            operands.insert(2, format!("&{}", self.writer.params[map.0 as usize]));
         }
         self.say(format!("{name}({});", operands.join(", ")));
     }

@@ -150,13 +150,14 @@ impl Block<'_> {
         }
     }
 
-    pub fn shared_order(&self, w: &Warp, lane: usize) -> shared::Order {
+    pub fn shared_order<'w>(&self, w: &'w Warp, lane: usize) -> shared::Order<'w> {
         shared::Order {
             thread: (w.index * 32 + lane) as u16,
             pc: w.pc as u32,
             clock: self.clock,
             block_start: self.block_start,
             warp_start: w.start,
+            seen: &w.seen,
         }
     }
 
@@ -445,6 +446,13 @@ fn units(dtype: DType, count: u32, raw: bool) -> Units {
 
 fn nibble(a: &Addresses, lane: usize, packed: bool) -> u8 {
     if packed { 1 << (a.high >> lane & 1) } else { 3 }
+}
+
+/// Shared memory that a matrix instruction reads and an ordinary store wrote without a fence after it.
+pub fn unfenced(name: &str) -> Fail {
+    let message =
+        format!("a matrix instruction reads shared {name}, stored to without a proxy fence after it");
+    Fail::new(Kind::Race, 0, message)
 }
 
 fn uninitialised(name: &str, lane: usize) -> Fail {

@@ -1,12 +1,13 @@
 //! One thread block: its warps take turns, each runs until it waits at a barrier or ends.
 
 use super::code::Code;
+use super::engine::Engine;
 use super::lanes::{FULL, Row};
 use super::memory::Buffer;
 use super::report::{Counters, Fail, FailInfo, Kind, SimError};
 use super::shared::Shared;
 use super::warp::{Stop, Warp};
-use crate::ir::simt::Special;
+use crate::ir::simt::{Special, TensorMap};
 use girih_dsl::ast::Span;
 use std::sync::atomic::AtomicU32;
 
@@ -30,6 +31,8 @@ pub struct LaunchCx<'a> {
     pub globals: Vec<Global<'a>>,
     /// Bits of the scalar parameters.
     pub scalars: Vec<u64>,
+    /// The tensor maps among the parameters.
+    pub maps: Vec<Option<&'a TensorMap>>,
     /// For each block: the clock of its last fence.
     pub fences: Vec<AtomicU32>,
     pub loop_limit: u64,
@@ -49,15 +52,32 @@ pub struct Block<'a> {
     pub counters: Counters,
     /// A read of uninitialised shared memory in this interval.
     pub deferred: Option<SimError>,
+    pub engine: Engine,
     coordinates: [u32; 3],
+}
+
+fn waits_for(stop: Option<Stop>) -> String {
+    match stop {
+        Some(Stop::Phase(at, parity)) => {
+            format!(
+                "this warp waits for the phase of parity {parity} of the barrier at byte {at}, which nothing completes"
+            )
+        }
+        Some(Stop::Named(id, threads)) => {
+            format!("this warp waits at barrier {id} for {threads} threads, and the others do not come")
+        }
+        _ => "this warp waits".into(),
+    }
 }
 
 impl<'a> Block<'a> {
     pub fn new(code: &'a Code, launch: &'a LaunchCx<'a>, checks: bool) -> Block<'a> {
+        let warps = launch.block.iter().product::<u32>().div_ceil(32) as usize;
+        let apart = if code.ordered_apart { warps } else { 0 };
         Block {
             code,
             launch,
-            shared: Shared::new(code.shared_bytes, code.shared_granule),
+            shared: Shared::new(code.shared_bytes, code.shared_granule, apart),
             linear: 0,
             clock: 1,
             block_start: 1,
@@ -65,6 +85,7 @@ impl<'a> Block<'a> {
             checks,
             counters: Counters::new(code.ops.len()),
             deferred: None,
+            engine: Engine::default(),
             coordinates: [0; 3],
         }
     }
@@ -81,36 +102,78 @@ impl<'a> Block<'a> {
         for (i, w) in warps.iter_mut().enumerate() {
             self.start_warp(w, i);
         }
+        let mut stops: Vec<Option<Stop>> = vec![None; count];
         loop {
-            let mut waiting = None;
-            let mut ended = None;
-            for w in warps.iter_mut() {
-                match self.run_warp(w) {
-                    Ok(Stop::Barrier) => {
-                        self.same_barrier(&mut waiting, w).map_err(|f| self.error(w, f))?;
-                    }
-                    Ok(Stop::End) => ended = Some(w.index),
-                    Err(fail) => {
-                        let e = self.error(w, fail);
-                        // What follows a read of nonsense is told only where it explains the read.
-                        return Err(self.deferred.take().filter(|_| e.kind != Kind::Race).unwrap_or(e));
-                    }
+            for (w, stop) in warps.iter_mut().zip(&mut stops) {
+                if stop.is_none() {
+                    *stop = Some(self.run_warp(w).map_err(|fail| self.explained(w, fail))?);
                 }
             }
-            if let Some(e) = self.deferred.take() {
-                return Err(e);
+            if !self.code.ordered_apart {
+                if let Some(e) = self.deferred.take() {
+                    return Err(e);
+                }
             }
-            let Some((pc, _)) = waiting else { return Ok(()) };
-            if let Some(ended) = ended {
-                return Err(self.left_waiting(pc, ended, &warps[0]));
-            }
-            self.clock += 1;
-            self.block_start = self.clock;
-            for w in warps.iter_mut() {
-                w.start = self.clock;
-                w.pc += 1;
+            if !self.wake(warps, &mut stops)? {
+                return self.ended(warps);
             }
         }
+    }
+
+    /// What follows a read of nonsense is told only where it explains the read.
+    fn explained(&mut self, w: &Warp, fail: Fail) -> SimError {
+        let e = self.error(w, fail);
+        self.deferred.take().filter(|_| e.kind != Kind::Race).unwrap_or(e)
+    }
+
+    /// Lets those go on that wait for nothing any more. False if all warps have ended.
+    fn wake(&mut self, warps: &mut [Warp], stops: &mut [Option<Stop>]) -> Result<bool, SimError> {
+        if stops.iter().all(|s| *s == Some(Stop::End)) {
+            return Ok(false);
+        }
+        loop {
+            if self.wake_phases(warps, stops) | self.wake_named(warps, stops)? {
+                return Ok(true);
+            }
+            // Copies land as late as they may.
+            if !self.land_one() {
+                break;
+            }
+        }
+        if let Some(e) = self.deferred.take() {
+            return Err(e);
+        }
+        self.wake_block(warps, stops).map(|()| true)
+    }
+
+    fn wake_block(&mut self, warps: &mut [Warp], stops: &mut [Option<Stop>]) -> Result<(), SimError> {
+        let mut waiting = None;
+        let mut ended = None;
+        for (w, stop) in warps.iter().zip(stops.iter()) {
+            match stop {
+                Some(Stop::Barrier) => self.same_barrier(&mut waiting, w).map_err(|f| self.error(w, f))?,
+                Some(Stop::End) => ended = Some(w.index),
+                _ => {}
+            }
+        }
+        if let Some((w, stop)) =
+            warps.iter().zip(stops.iter()).find(|(_, s)| matches!(s, Some(Stop::Phase(..) | Stop::Named(..))))
+        {
+            return Err(self.error(w, Fail::new(Kind::Deadlock, 0, waits_for(*stop))));
+        }
+        let Some((pc, _)) = waiting else { return Ok(()) };
+        if let Some(ended) = ended {
+            return Err(self.left_waiting(pc, ended, &warps[0]));
+        }
+        self.clock += 1;
+        self.block_start = self.clock;
+        self.meet(warps, &|_| true);
+        for (w, stop) in warps.iter_mut().zip(stops) {
+            w.start = self.clock;
+            w.pc += 1;
+            *stop = None;
+        }
+        Ok(())
     }
 
     fn start(&mut self, linear: u64) {
@@ -122,12 +185,15 @@ impl<'a> Block<'a> {
         self.acquired = false;
         self.deferred = None;
         self.shared.reset();
+        self.engine.reset();
     }
 
     fn start_warp(&self, w: &mut Warp, index: usize) {
         let threads = self.threads() - index * 32;
         let mask = if threads >= 32 { FULL } else { (1 << threads) - 1 };
         w.start_block(index, mask);
+        let apart = if self.code.ordered_apart { self.threads().div_ceil(32) + 1 } else { 0 };
+        w.seen = vec![1; apart];
         for &(reg, value) in &self.code.consts {
             w.set_constant(reg, value);
         }

@@ -22,6 +22,8 @@ pub struct Code {
     /// Elements of all per-thread arrays.
     pub elems: usize,
     pub shared_bytes: usize,
+    /// Warps are ordered by barriers of their own too (mbarriers, named barriers), not all at once alone.
+    pub ordered_apart: bool,
     /// log2 of the shadow's granule in shared memory.
     pub shared_granule: u32,
     /// (first byte, bytes) of each shared array, and its name.
@@ -257,10 +259,13 @@ impl Op {
             | Op::StoreVec { .. }
             | Op::Atomic { .. } => Class::Memory,
             Op::Intrinsic { op, .. } => match op {
-                Intrinsic::CpAsync { .. } | Intrinsic::LdMatrix { .. } => Class::Memory,
+                Intrinsic::CpAsync { .. } | Intrinsic::LdMatrix { .. } | Intrinsic::TmaLoad { .. } => {
+                    Class::Memory
+                }
                 Intrinsic::Philox => Class::Int,
-                Intrinsic::CpAsyncCommit | Intrinsic::CpAsyncWait(_) => Class::Sync,
-                _ => Class::Mma,
+                Intrinsic::Wgmma { .. } => Class::Mma,
+                op if super::intrinsics::shape(*op).is_some() => Class::Mma,
+                _ => Class::Sync,
             },
             Op::Barrier | Op::WarpBarrier | Op::Fence | Op::Shuffle { .. } | Op::Ballot { .. } => Class::Sync,
             _ => Class::Control,

@@ -84,6 +84,7 @@ impl<'a> Compiler<'a> {
             specials: Vec::new(),
             scalars: Vec::new(),
             elems: elems as usize,
+            ordered_apart: false,
             shared_bytes: kernel.shared_bytes() as usize,
             shared_granule: granule(kernel),
             shared: shared_layout(kernel),
@@ -569,7 +570,15 @@ impl<'a> Compiler<'a> {
         let regs = operands.iter().map(|o| o.reg).collect();
         let elems: Vec<u32> = targets.iter().filter_map(|t| t.elem).collect();
         self.emit(Op::Intrinsic { op, outs: targets, args: regs });
-        elems.into_iter().for_each(|e| self.mark(e));
+        match op {
+            // The results are there only after a wait, which the shadow knows.
+            Intrinsic::Wgmma { .. } => elems.iter().for_each(|e| {
+                self.assigned.remove(e);
+            }),
+            _ => elems.into_iter().for_each(|e| self.mark(e)),
+        }
+        let apart = matches!(op, Intrinsic::MbarrierInit | Intrinsic::NamedBarrier { .. });
+        self.code.ordered_apart |= apart;
         self.release_all(&operands);
         Ok(())
     }

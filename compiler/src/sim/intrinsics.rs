@@ -10,10 +10,11 @@
 use super::block::Block;
 use super::code::Out;
 use super::codec;
+use super::engine;
 use super::lanes::{LANES, Reg, lanes};
 use super::report::{Fail, Kind};
 use super::shared::{self, Shared};
-use super::warp::Warp;
+use super::warp::{Stop, Warp};
 use crate::ir::simt::Intrinsic;
 use crate::vocab::dtype::DType;
 use crate::vocab::random;
@@ -205,6 +206,7 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::LdMatrix { count, trans } => {
             format!("ldmatrix_x{count}{}", if trans { "_trans" } else { "" })
         }
+        op if engine::takes(op) => engine::name(op),
         _ => shape(op).map_or("mma_that_does_not_exist", |s| s.name).into(),
     }
 }
@@ -233,6 +235,7 @@ pub fn definition(op: Intrinsic) -> String {
                 .into()
         }
         Intrinsic::LdMatrix { count, trans } => ldmatrix_definition(count as usize, trans),
+        op if engine::takes(op) => engine::definition(op),
         _ => shape(op).map_or(String::new(), mma_definition),
     }
 }
@@ -320,16 +323,26 @@ pub struct AsyncCopy {
 }
 
 impl Block<'_> {
-    pub fn intrinsic(&mut self, w: &mut Warp, op: Intrinsic, outs: &[Out], args: &[Reg]) -> Result<()> {
+    /// Carries out an intrinsic; gives what the warp has to wait for, if it has to.
+    pub fn intrinsic(
+        &mut self,
+        w: &mut Warp,
+        op: Intrinsic,
+        outs: &[Out],
+        args: &[Reg],
+    ) -> Result<Option<Stop>> {
         match op {
-            Intrinsic::CpAsync { mem, bytes } => return self.cp_async(w, mem.0 as u16, bytes as usize, args),
+            op if engine::takes(op) => return self.engine_intrinsic(w, op, outs, args),
+            Intrinsic::CpAsync { mem, bytes } => {
+                return self.cp_async(w, mem.0 as u16, bytes as usize, args).map(|()| None);
+            }
             Intrinsic::CpAsyncCommit => {
                 for i in lanes(w.mask) {
                     w.groups[i] += 1;
                 }
-                return Ok(());
+                return Ok(None);
             }
-            Intrinsic::CpAsyncWait(n) => return self.cp_async_wait(w, n as u32),
+            Intrinsic::CpAsyncWait(n) => return self.cp_async_wait(w, n as u32).map(|()| None),
             Intrinsic::Philox => philox(w, outs, args),
             Intrinsic::LdMatrix { count, trans } => self.ldmatrix(w, count as usize, trans, outs, args[0])?,
             _ => {
@@ -342,7 +355,7 @@ impl Block<'_> {
         for elem in outs.iter().filter_map(|o| o.elem) {
             w.valid[elem as usize] |= w.mask;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// args: shared address, element index in the parameter, valid bytes.

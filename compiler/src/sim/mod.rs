@@ -13,6 +13,7 @@ mod block;
 mod code;
 pub mod codec;
 mod compile;
+mod engine;
 pub mod intrinsics;
 mod lanes;
 mod memory;

@@ -10,6 +10,8 @@ pub enum Kind {
     Uninitialised,
     Race,
     DivergentBarrier,
+    /// All warps wait for what none will do.
+    Deadlock,
     /// A warp-wide operation under a partial mask.
     PartialWarp,
     Misaligned,
@@ -34,6 +36,7 @@ impl Kind {
             Kind::Uninitialised => "read of uninitialised memory",
             Kind::Race => "data race",
             Kind::DivergentBarrier => "divergent barrier",
+            Kind::Deadlock => "deadlock",
             Kind::PartialWarp => "warp-wide operation under a partial mask",
             Kind::Misaligned => "misaligned access",
             Kind::Arithmetic => "arithmetic outside of its domain",

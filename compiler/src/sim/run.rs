@@ -7,7 +7,7 @@ use super::memory::{Buffer, TAGS};
 use super::report::{Conflict, Counters, KernelReport, Kind, SimError};
 use crate::host::HostTensor;
 use crate::ir::program::{self, Arg, BufferRole, Launch, Program, Step};
-use crate::ir::simt::{Kernel, ParamKind};
+use crate::ir::simt::{Kernel, ParamKind, TensorMap};
 use crate::ir::simt_verify;
 use crate::reference::Inputs;
 use crate::vocab::dtype::Value;
@@ -142,6 +142,7 @@ impl<'a> Run<'a> {
         }
         let mut globals = Vec::new();
         let mut scalars = Vec::new();
+        let mut maps = Vec::new();
         for (param, arg) in kernel.params.iter().zip(&launch.args) {
             let (id, bits) = match arg {
                 Arg::Buffer(b) => (b.0 as usize, 0),
@@ -152,7 +153,12 @@ impl<'a> Run<'a> {
             let (len, elem) = match param.kind {
                 ParamKind::Pointer { dtype, len, .. } => (len, dtype.bits()),
                 ParamKind::Scalar(_) => (0, 8),
+                ParamKind::TensorMap(ref t) => (map_elements(t), t.dtype.bits()),
             };
+            maps.push(match &param.kind {
+                ParamKind::TensorMap(t) => Some(t),
+                _ => None,
+            });
             let buffer =
                 self.buffers.get(id).ok_or_else(|| malformed(format!("{} has no buffer", param.name)))?;
             if (len * elem as i64 + 7) / 8 > buffer.bytes as i64 {
@@ -173,6 +179,7 @@ impl<'a> Run<'a> {
             tag: self.tag,
             globals,
             scalars,
+            maps,
             fences: (0..blocks).map(|_| AtomicU32::new(0)).collect(),
             loop_limit: self.options.loop_limit,
         })
@@ -232,6 +239,13 @@ fn scalars(program: &Program, inputs: &Inputs) -> Result<Vec<Value>, SimError> {
         out.push(crate::host::round(*value, *dtype));
     }
     Ok(out)
+}
+
+/// Elements of a buffer from its start to the end of what a tensor map covers.
+fn map_elements(t: &TensorMap) -> i64 {
+    let steps: i64 = t.dims.iter().skip(1).zip(&t.strides).map(|(n, s)| (n - 1) * s).sum();
+    let size = (t.dtype.bits() / 8).max(1) as i64;
+    (t.offset + steps) / size + t.dims.first().copied().unwrap_or(0)
 }
 
 /// For each buffer: log2 of the shadow's granule, and whether a kernel writes it.

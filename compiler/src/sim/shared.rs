@@ -3,6 +3,8 @@
 //!
 //! A block's clock advances at each barrier; two accesses of different threads are ordered if a block barrier lies
 //! between them, or, for threads of one warp, a warp barrier. Threads of a warp are not taken to run in lockstep.
+//! Where warps wait for each other by mbarriers or named barriers, each warp knows for every other one (and for the
+//! engine that copies boxes) up to which clock it is ordered after it: a vector clock a warp.
 
 /// log2 of the granule is chosen for each kernel: the smallest element of its shared arrays.
 pub struct Shared {
@@ -11,6 +13,9 @@ pub struct Shared {
     valid: Vec<u8>,
     writers: Vec<Access>,
     readers: Vec<Access>,
+    /// Where warps are ordered apart: for each granule the clock at which each of `warps` last read it.
+    reads: Vec<u32>,
+    warps: usize,
 }
 
 /// One access in the shadow; `clock` 0 is none.
@@ -25,11 +30,15 @@ pub struct Access {
 
 const MANY_IN_WARP: u16 = 0x4000;
 const MANY: u16 = 0x7fff;
+/// The engine that copies boxes.
+pub const ENGINE: u16 = 0x3fff;
+/// The clock of a copy that is under way: nothing is ordered after it.
+pub const UNDER_WAY: u32 = u32::MAX;
 
 impl Access {
     fn warp(self) -> Option<u16> {
         match self.thread {
-            MANY => None,
+            MANY | ENGINE => None,
             t if t >= MANY_IN_WARP => Some(t - MANY_IN_WARP),
             t => Some(t / 32),
         }
@@ -41,6 +50,7 @@ impl Access {
     pub fn who(self) -> String {
         match self.thread {
             MANY => "several threads of different warps".into(),
+            ENGINE => "a copy of a box".into(),
             t if t >= MANY_IN_WARP => format!("several threads of warp {}", t - MANY_IN_WARP),
             t => format!("thread {t}"),
         }
@@ -49,19 +59,39 @@ impl Access {
 
 /// The accessing thread and what it is ordered after.
 #[derive(Clone, Copy)]
-pub struct Order {
+pub struct Order<'w> {
     pub thread: u16,
     pub pc: u32,
     pub clock: u32,
     pub block_start: u32,
     pub warp_start: u32,
+    /// For each warp, and last for the engine: accesses before this clock come before this one. Empty where warps are
+    /// ordered all at once alone.
+    pub seen: &'w [u32],
 }
 
-impl Order {
+impl Order<'_> {
     fn after(&self, other: Access) -> bool {
+        if other.thread == ENGINE {
+            return self.seen.last().is_some_and(|&s| other.clock < s);
+        }
         other.thread == self.thread
             || other.clock < self.block_start
-            || (other.clock < self.warp_start && other.warp() == Some(self.thread / 32))
+            || match other.warp() {
+                Some(w) if w == self.thread / 32 => other.clock < self.warp_start,
+                Some(w) => self.seen.get(w as usize).is_some_and(|&s| other.clock < s),
+                None => false,
+            }
+    }
+
+    /// The warp that has read at this clock of those in `reads` without being ordered before, if any.
+    fn unordered(&self, reads: &[u32]) -> Option<(u16, u32)> {
+        let me = self.thread / 32;
+        let late = |(w, &clock): (usize, &u32)| {
+            let seen = self.seen[w].max(self.block_start);
+            (w as u16 != me && clock != 0 && clock >= seen).then_some((w as u16, clock))
+        };
+        reads.iter().enumerate().find_map(late)
     }
 
     fn access(&self) -> Access {
@@ -75,7 +105,8 @@ pub enum Fault {
 }
 
 impl Shared {
-    pub fn new(bytes: usize, granule: u32) -> Shared {
+    /// `warps`: how many are ordered apart (0: they are not).
+    pub fn new(bytes: usize, granule: u32, warps: usize) -> Shared {
         let granules = bytes.div_ceil(1 << granule);
         Shared {
             data: vec![0; bytes],
@@ -83,6 +114,8 @@ impl Shared {
             valid: vec![0; granules],
             writers: vec![Access::default(); granules],
             readers: vec![Access::default(); granules],
+            reads: vec![0; granules * warps],
+            warps,
         }
     }
 
@@ -91,6 +124,7 @@ impl Shared {
         self.valid.fill(0);
         self.writers.fill(Access::default());
         self.readers.fill(Access::default());
+        self.reads.fill(0);
     }
 
     /// A read of what nothing has written is told last: it is recorded like any other.
@@ -109,6 +143,9 @@ impl Shared {
                 mine.thread = if one_warp { MANY_IN_WARP + order.thread / 32 } else { MANY };
             }
             self.readers[g] = mine;
+            if self.warps > 0 {
+                self.reads[g * self.warps + order.thread as usize / 32] = order.clock;
+            }
         }
         if known { Ok(()) } else { Err(Fault::Uninitialised) }
     }
@@ -128,13 +165,57 @@ impl Shared {
             if writer.clock != 0 && !(same && known) && !order.after(writer) {
                 return Err(Fault::Race { wrote: true, other: writer });
             }
-            if reader.clock != 0 && !same && !order.after(reader) {
-                return Err(Fault::Race { wrote: false, other: reader });
+            if let Some(other) = self.unordered_reader(g, reader, order).filter(|_| !same) {
+                return Err(Fault::Race { wrote: false, other });
             }
             self.writers[g] = order.access();
             self.valid[g] |= nibbles;
         }
         Ok(())
+    }
+
+    fn unordered_reader(&self, g: usize, last: Access, order: &Order) -> Option<Access> {
+        if self.warps > 0 {
+            let reads = &self.reads[g * self.warps..(g + 1) * self.warps];
+            if let Some((warp, clock)) = order.unordered(reads) {
+                return Some(Access { clock, thread: MANY_IN_WARP + warp, pc: last.pc });
+            }
+            // The others' reads are ordered; what is left is this warp's own.
+            if last.warp() != Some(order.thread / 32) {
+                return None;
+            }
+        }
+        (last.clock != 0 && !order.after(last)).then_some(last)
+    }
+
+    /// A copy by the engine starts to write, ordered as its issuing thread is.
+    pub fn note_copy(&mut self, byte: usize, len: usize, order: &Order) -> Result<(), Fault> {
+        self.note_write(byte, len, 3, false, order)?;
+        self.engine(byte, len, UNDER_WAY, order.pc);
+        self.invalidate(byte, len);
+        Ok(())
+    }
+
+    /// Its bytes are there, at this clock.
+    pub fn land(&mut self, byte: usize, data: &[u8], clock: u32, pc: u32) {
+        self.engine(byte, data.len(), clock, pc);
+        self.data[byte..byte + data.len()].copy_from_slice(data);
+        for g in byte >> self.granule..=(byte + data.len() - 1) >> self.granule {
+            self.valid[g] = 3;
+        }
+    }
+
+    fn engine(&mut self, byte: usize, len: usize, clock: u32, pc: u32) {
+        for g in byte >> self.granule..=(byte + len - 1) >> self.granule {
+            self.writers[g] = Access { clock, thread: ENGINE, pc };
+        }
+    }
+
+    /// The thread (not the engine) that last wrote one of these bytes at or after a clock of its warp.
+    pub fn written_since(&self, byte: usize, len: usize, since: &dyn Fn(usize) -> u32) -> Option<Access> {
+        (byte >> self.granule..=(byte + len - 1) >> self.granule)
+            .map(|g| self.writers[g])
+            .find(|a| a.clock != 0 && a.warp().is_some_and(|w| a.clock >= since(w as usize)))
     }
 
     /// Bytes on their way (cp.async): what was there is gone.

@@ -3,6 +3,7 @@
 use super::block::Block;
 use super::code::{ArrayRef, Code, Const, Op, Width};
 use super::compile::SCRATCH;
+use super::engine::Products;
 use super::intrinsics::AsyncCopy;
 use super::lanes::{FULL, LANES, Reg, Regs, lanes};
 use super::ops;
@@ -32,10 +33,21 @@ pub struct Warp {
     pub copies: Vec<AsyncCopy>,
     /// Groups of asynchronous copies that each lane has committed.
     pub groups: [u32; LANES],
+    /// For each warp of the block, and last for the engine that copies boxes: this one is ordered after what it did
+    /// before this clock. Empty where warps are ordered all at once alone.
+    pub seen: Vec<u32>,
+    /// Matrix products under way.
+    pub products: Products,
 }
 
+/// Why a warp does not go on. Its pc stays at the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     Barrier,
+    /// At the named barrier of this number, for so many threads.
+    Named(u32, u32),
+    /// For the phase of this parity of the mbarrier at this address.
+    Phase(u32, u32),
     End,
 }
 
@@ -53,6 +65,8 @@ impl Warp {
             rounds: 0,
             copies: Vec::new(),
             groups: [0; LANES],
+            seen: Vec::new(),
+            products: Products::default(),
         }
     }
 
@@ -64,6 +78,7 @@ impl Warp {
         self.copies.clear();
         self.groups = [0; LANES];
         self.rounds = 0;
+        self.products = Products::default();
     }
 
     pub fn set_constant(&mut self, reg: Reg, value: Const) {
@@ -168,7 +183,11 @@ impl Block<'_> {
                     *w.regs.get_mut(*d) = [w.regs.mask(*pred); LANES];
                 }
                 Op::Atomic { op, place, value, old } => self.atomic(w, *op, *place, *value, *old)?,
-                Op::Intrinsic { op, outs, args } => self.intrinsic(w, *op, outs, args)?,
+                Op::Intrinsic { op, outs, args } => {
+                    if let Some(stop) = self.intrinsic(w, *op, outs, args)? {
+                        return Ok(stop);
+                    }
+                }
                 Op::Fault { fault, site, value, ty } => self.record_fault(w, *fault, *site, *value, *ty),
                 Op::End => return Ok(Stop::End),
                 Op::If { .. } | Op::Else { .. } | Op::EndIf | Op::Enter | Op::Jump { .. } => {

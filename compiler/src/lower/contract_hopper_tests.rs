@@ -1,0 +1,100 @@
+//! The main loop of sm_90a on the simulator against the reference.
+
+use super::*;
+use crate::ir::graph::Word;
+use crate::ir::simt::{Intrinsic, Stmt as Simt};
+
+/// Whether a program multiplies by warpgroups.
+fn is_hopper(plan: &Plan, schedule: &Schedule) -> bool {
+    fn has(stmts: &[Simt]) -> bool {
+        stmts.iter().any(|s| match s {
+            Simt::Intrinsic { op: Intrinsic::Wgmma { .. }, .. } => true,
+            Simt::If { then, otherwise, .. } => has(then) || has(otherwise),
+            Simt::For { body, .. } => has(body),
+            _ => false,
+        })
+    }
+    let program = plan_to_program(plan, target("sm_90a"), schedule).expect("it lowers");
+    program.kernels.iter().any(|k| has(&k.body))
+}
+
+fn hopper_as(plan: &Plan, schedule: &Schedule) {
+    assert!(is_hopper(plan, schedule), "not by warpgroups: {schedule}");
+    check_as(plan, "sm_90a", schedule, &inputs(&plan.graph, 7));
+}
+
+fn hopper(plan: &Plan) {
+    hopper_as(plan, &Schedule::default());
+}
+
+const BF16: (DType, DType, DType) = (DType::BF16, DType::BF16, DType::BF16);
+
+#[test]
+fn every_layout_of_both_halves() {
+    for layout in LAYOUTS {
+        hopper(&matmul(F16, (128, 64, 128), layout));
+        hopper(&matmul(BF16, (72, 136, 72), layout));
+    }
+}
+
+#[test]
+fn sizes_that_divide_nothing() {
+    hopper(&matmul(BF16, (131, 67, 104), NT));
+    hopper(&matmul(F16, (65, 129, 72), NT));
+    // Along the rows a line must be whole 16 bytes, along K only its pitch.
+    hopper(&matmul(BF16, (136, 72, 67), LAYOUTS[3]));
+    // Pitches that are not: the other main loop.
+    assert!(!is_hopper(&matmul(BF16, (128, 128, 100), NT), &Schedule::default()));
+}
+
+#[test]
+fn every_block() {
+    let plan = matmul(BF16, (136, 264, 200), NT);
+    let blocks = [(128, 256), (128, 192), (256, 128), (128, 128), (128, 64), (64, 256), (64, 128), (128, 88)];
+    for (m, n) in blocks {
+        hopper_as(&plan, &with(Schedule::default(), "y", &[("block", "m", m), ("block", "n", n)]));
+    }
+    for layout in LAYOUTS {
+        let plan = matmul(F16, (136, 264, 200), layout);
+        hopper_as(&plan, &with(Schedule::default(), "y", &[("block", "m", 256), ("block", "n", 128)]));
+    }
+}
+
+#[test]
+fn stages_wrap_and_sums_split() {
+    let plan = matmul(BF16, (64, 64, 640), NT);
+    for stages in [2, 3, 5] {
+        hopper_as(&plan, &with(Schedule::default(), "y", &[("stages", "", stages)]));
+    }
+    for split in [2, 3, 4] {
+        hopper_as(&plan, &with(Schedule::default(), "y", &[("split", "k", split)]));
+    }
+    let mut schedule = with(Schedule::default(), "y", &[("warpgroups", "", 1)]);
+    hopper_as(&plan, &schedule);
+    schedule.set("y", "order", "", Word::Name("rows".into()));
+    hopper_as(&plan, &schedule);
+}
+
+#[test]
+fn batches_and_epilogues() {
+    for k_last in [true, false] {
+        let (b, m, n, k) = (3, 72, 64, 72);
+        let mut g = G::default();
+        let x = g.input("a", DType::BF16, &[b, m, k]);
+        let w = g.input("b", DType::BF16, &if k_last { [b, n, k] } else { [b, k, n] });
+        let bias = g.input("c", DType::F32, &[n]);
+        let y = g.result("y", DType::F32, &[b, m, n]);
+        let (ab, eb) = g.axis("b", b);
+        let (am, em) = g.axis("m", m);
+        let (an, en) = g.axis("n", n);
+        let (ak, ek) = g.axis("k", k);
+        let rx = g.read(x, &[eb, em, ek]);
+        let rw = g.read(w, &if k_last { [eb, en, ek] } else { [eb, ek, en] });
+        let body = g.mul(rx, rw);
+        let sum = g.sum(&[ak], body);
+        let rb = g.read(bias, &[en]);
+        let value = g.call(Func::Add, &[sum, rb]);
+        g.define(y, &[ab, am, an], value);
+        hopper(&g.plan());
+    }
+}

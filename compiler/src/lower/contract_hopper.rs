@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 pub const STEP: i64 = 64;
 /// Bytes of shared memory left for barriers and alignment.
 const SPARE: u32 = 2048;
+/// Whether products take this main loop that do not ask for it by `warpgroups`.
+const BY_DEFAULT: bool = false;
 /// Rows or columns below which the other main loop is better, and terms.
 const LEAST: i64 = 64;
 
@@ -297,6 +299,9 @@ fn best(
     let steps: Vec<Option<i64>> =
         c.k.iter().map(|k| wishes.int("step", &k.name)).collect::<Result<_, _>>()?;
     if steps.iter().flatten().any(|&s| s != STEP) || shape.m.is_empty() || shape.n.is_empty() {
+        return Ok(None);
+    }
+    if groups.is_none() && !BY_DEFAULT {
         return Ok(None);
     }
     let asked = m.is_some() || n.is_some() || groups.is_some();

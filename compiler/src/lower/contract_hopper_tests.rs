@@ -19,6 +19,12 @@ fn is_hopper(plan: &Plan, schedule: &Schedule) -> bool {
 }
 
 fn hopper_as(plan: &Plan, schedule: &Schedule) {
+    let mut schedule = schedule.clone();
+    if schedule.get("y", "warpgroups", "").is_none() {
+        let groups = if schedule.int("y", "block", "m") == Some(64) { 1 } else { 2 };
+        schedule.set("y", "warpgroups", "", Word::Int(groups));
+    }
+    let schedule = &schedule;
     assert!(is_hopper(plan, schedule), "not by warpgroups: {schedule}");
     check_as(plan, "sm_90a", schedule, &inputs(&plan.graph, 7));
 }

@@ -377,7 +377,8 @@ impl Verifier<'_> {
             }
         }
         if let (Intrinsic::Wgmma { .. }, Some(Place::Elem(a, first))) = (op, outs.first()) {
-            let neighbours = |(i, o): (u32, &Place)| matches!(o, Place::Elem(b, j) if b == a && *j == first + i);
+            let neighbours =
+                |(i, o): (u32, &Place)| matches!(o, Place::Elem(b, j) if b == a && *j == first + i);
             if !(0..).zip(outs).all(neighbours) {
                 return Err("accumulators that are not neighbours".into());
             }

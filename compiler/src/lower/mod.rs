@@ -38,6 +38,7 @@ pub mod read;
 mod recur;
 mod row;
 mod row_layout;
+mod row_online;
 mod row_pass;
 mod row_reduce;
 mod row_split;

@@ -9,7 +9,7 @@ use super::row_layout::Layout;
 use super::row_pass::{Item, Kind, Pass};
 use super::row_reduce::Lanes;
 use super::scalar::{Emit, Num, arith, cmp, int_of};
-use super::{Lowering, Refusal, map, row_layout, row_pass, row_split};
+use super::{Lowering, Refusal, map, row_layout, row_online, row_pass, row_split};
 use crate::ir::graph::{AxisId, Combine, Define, Expr as Node, Graph, Role, Stmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::simt::{CmpOp, Expr, IntOp, Special, Ty};
@@ -41,6 +41,8 @@ fn whole_rows<'a>(
     rows: &Rows,
     passes: &[Pass<'a>],
 ) -> Result<(), Refusal> {
+    let online = row_online::joined(cx, passes);
+    let passes = online.as_deref().unwrap_or(passes);
     let layout = row_layout::choose(cx, k, rows, passes)?;
     let stored = stored_targets(cx.graph, &k.stmts);
     let e = cx.emit(&k.name);
@@ -49,7 +51,7 @@ fn whole_rows<'a>(
     row.finish_members(0, &stored);
     for pass in passes {
         row_pass::run(&mut row, pass);
-        row.finish_members(pass.level + 1, &stored);
+        row.finish_members(pass.level + 1 + usize::from(pass.online), &stored);
     }
     cx.launch(row.e);
     Ok(())
@@ -106,7 +108,7 @@ fn add<'a>(graph: &Graph, passes: &mut Vec<Pass<'a>>, item: Item<'a>, level: usi
         |p: &&mut Pass<'a>| p.level == level && p.dims == dims && dims.is_some() && p.ordered == ordered;
     match passes.iter_mut().find(same) {
         Some(p) => p.items.push(item),
-        None => passes.push(Pass { level, dims, ordered, items: vec![item] }),
+        None => passes.push(Pass { level, dims, ordered, online: false, items: vec![item] }),
     }
 }
 

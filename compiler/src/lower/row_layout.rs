@@ -40,7 +40,9 @@ pub fn choose(
         passes.iter().map(|p| super::row::points(&p.dims).unwrap_or(1024)).max().unwrap_or(1).max(1);
     let columns = is_column(cx, passes);
     let vector = if columns { 1 } else { vector(cx, passes) };
-    let mut layout = if columns { by_column(count, longest) } else { by_row(count, longest, vector) };
+    let packs = vector > 1 && packs(cx, passes);
+    let mut layout =
+        if columns { by_column(count, longest) } else { by_row(count, longest, vector, packs, passes.len()) };
     settings(cx, k, rows, &mut layout)?;
     let blocks = (count + layout.per_block - 1) / layout.per_block;
     if blocks > super::MAX_GRID_X {
@@ -52,13 +54,43 @@ pub fn choose(
     Ok(layout)
 }
 
-fn by_row(rows: i64, points: i64, vector: i64) -> Layout {
+/// Points of the longest row that a block holds in registers.
+pub fn longest_held(packs: bool) -> i64 {
+    MOST_THREADS * RESIDENT / 2 * if packs { 2 } else { 1 }
+}
+
+/// Rows of 16-bit elements, which are held two a register.
+pub fn packs(cx: &Lowering<'_>, passes: &[Pass<'_>]) -> bool {
+    let items = passes.iter().filter(|p| !p.ordered && p.dims.is_some()).flat_map(|p| &p.items);
+    let of_rows =
+        |i: &Item<'_>, r: &Read| r.index.iter().any(|&x| i.rows.iter().any(|a| cx.facts.free(x).contains(a)));
+    let along = items.flat_map(|i| {
+        reads(cx.graph, i).into_iter().filter(move |(_, r)| reads_row(cx, i, r) && of_rows(i, r))
+    });
+    let bits: Vec<u32> = along.map(|(_, r)| cx.graph.tensor(r.tensor).dtype.bits()).collect();
+    !bits.is_empty() && bits.iter().all(|&b| b == 16)
+}
+
+fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize) -> Layout {
     /// Elements that a thread takes, where there are rows enough.
     const EACH: i64 = 16;
     const BLOCK: i64 = 128;
-    let each = if rows < 2 * SMS { vector } else { EACH.max(vector) };
+    /// Threads up to which a block has 128 registers for each.
+    const ROOMY: i64 = 512;
+    let each = match packs {
+        _ if rows < 2 * SMS => vector,
+        true if points > 8192 => 4 * EACH,
+        true if points > 2048 => 2 * EACH,
+        _ => EACH.max(vector),
+    };
     let lanes = power((points + each - 1) / each).clamp(1, MOST_THREADS);
-    let lanes = if rows < 2 * SMS { lanes } else { lanes.min(512) };
+    let lanes = match points {
+        _ if rows < 2 * SMS => lanes,
+        // Read once from memory: many blocks with a few loads each.
+        _ if passes == 1 && points > longest_held(packs) => lanes.min(256),
+        n if n > ROOMY * RESIDENT => lanes,
+        _ => lanes.min(ROOMY),
+    };
     let per_block = (BLOCK / lanes).max(1).min(power(rows)).max(32 / lanes.min(32));
     Layout { rows, per_block, lanes, columns: false, vector }
 }

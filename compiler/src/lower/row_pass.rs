@@ -12,6 +12,7 @@ use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, lit32, mul};
 use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Fold, Read};
 use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, Special, Stmt, Ty, Unroll, VarId};
 use crate::pass::shape;
+use crate::vocab::dtype::{DType, Value};
 use std::collections::BTreeMap;
 
 /// What one pass computes over the same points.
@@ -22,6 +23,8 @@ pub struct Pass<'a> {
     pub dims: Option<Vec<i64>>,
     /// Functions of the user: each thread takes a contiguous piece.
     pub ordered: bool,
+    /// Two items, a maximum and a sum of exponentials below it, in one go (`row_online.rs`).
+    pub online: bool,
     pub items: Vec<Item<'a>>,
 }
 
@@ -45,22 +48,41 @@ pub enum Kind<'a> {
 pub struct Resident {
     dims: Vec<i64>,
     key: String,
+    held: Held,
+}
+
+/// Where the elements of a resident read are: one a register, or two of 16 bits.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
     array: ArrayId,
+    packed: Option<DType>,
+}
+
+impl Held {
+    /// The element of slot `at`; `half` is its parity, where the slot is two times `pair` and that.
+    fn element(self, at: &Expr, pair: &Expr, half: u8) -> Expr {
+        match self.packed {
+            Some(dtype) => {
+                Expr::Unpack2(dtype, half, Box::new(Expr::Elem(self.array, Box::new(pair.clone()))))
+            }
+            None => Expr::Elem(self.array, Box::new(at.clone())),
+        }
+    }
 }
 
 /// Rounds over a box of points.
 #[derive(Clone)]
-struct Rounds {
-    dims: Vec<i64>,
-    points: i64,
-    vector: i64,
-    lanes: i64,
-    count: i64,
-    ty: Ty,
+pub(super) struct Rounds {
+    pub dims: Vec<i64>,
+    pub points: i64,
+    pub vector: i64,
+    pub lanes: i64,
+    pub count: i64,
+    pub ty: Ty,
 }
 
 impl Rounds {
-    fn new(row: &Row<'_, '_>, dims: &[i64]) -> Rounds {
+    pub fn new(row: &Row<'_, '_>, dims: &[i64]) -> Rounds {
         let points: i64 = dims.iter().product();
         let (vector, lanes) = (row.layout.vector, row.layout.lanes);
         let count = (points + lanes * vector - 1) / (lanes * vector);
@@ -68,7 +90,7 @@ impl Rounds {
         Rounds { dims: dims.to_vec(), points, vector, lanes, count, ty }
     }
 
-    fn is_even(&self) -> bool {
+    pub fn is_even(&self) -> bool {
         self.count * self.lanes * self.vector == self.points
     }
 
@@ -148,22 +170,42 @@ pub fn load_resident<'a>(row: &mut Row<'a, '_>, passes: &[Pass<'a>]) {
     for dims in boxes {
         let rounds = Rounds::new(row, &dims);
         let reads = shared_reads(row, passes, &dims);
-        let registers: i64 = reads.len() as i64 * rounds.each();
-        if rounds.points == 0 || registers > RESIDENT {
+        let packs: Vec<Option<DType>> =
+            reads.iter().map(|(_, item, _, r)| packed(row, &rounds, item, r)).collect();
+        let words = |p: &Option<DType>| if p.is_some() { rounds.each() / 2 } else { rounds.each() };
+        let registers: i64 = packs.iter().map(words).sum();
+        // A block of 1024 threads has 64 registers for each.
+        let most = if row.layout.lanes * row.layout.per_block > 512 { RESIDENT / 2 } else { RESIDENT };
+        if rounds.points == 0 || registers > most {
             continue;
         }
-        for (key, item, e, r) in reads {
-            let array = load_one(row, &rounds, &item, e, &r);
-            row.resident.push(Resident { dims: dims.clone(), key, array });
+        for ((key, item, e, r), packed) in reads.into_iter().zip(packs) {
+            let array = load_one(row, &rounds, &item, e, &r, packed.is_some());
+            row.resident.push(Resident { dims: dims.clone(), key, held: Held { array, packed } });
         }
     }
 }
 
+/// The dtype of a read whose elements can be held two a register.
+fn packed(row: &Row<'_, '_>, rounds: &Rounds, item: &Item<'_>, r: &Read) -> Option<DType> {
+    let dtype = row.graph.tensor(r.tensor).dtype;
+    let chunk = vector_read(row.graph, &row.e.home(r.tensor), r, &item.axes, rounds.vector)?;
+    (matches!(dtype, DType::F16 | DType::BF16) && chunk % 2 == 0).then_some(dtype)
+}
+
 /// All rounds of one read into an array.
-fn load_one<'a>(row: &mut Row<'a, '_>, rounds: &Rounds, item: &Item<'a>, e: ExprId, r: &Read) -> ArrayId {
-    let ty = Ty::of(row.graph.ty(e));
+fn load_one<'a>(
+    row: &mut Row<'a, '_>,
+    rounds: &Rounds,
+    item: &Item<'a>,
+    e: ExprId,
+    r: &Read,
+    packed: bool,
+) -> ArrayId {
+    let ty = if packed { Ty::U32 } else { Ty::of(row.graph.ty(e)) };
     let name = row.graph.tensor(r.tensor).name.clone();
-    let array = row.e.kernel.array(format!("row_{name}"), ty, rounds.each() as u32);
+    let each = if packed { rounds.each() / 2 } else { rounds.each() };
+    let array = row.e.kernel.array(format!("row_{name}"), ty, each as u32);
     let chunk = vector_read(row.graph, &row.e.home(r.tensor), r, &item.axes, rounds.vector);
     let lane = row.lanes.lane.clone();
     for j in 0..rounds.count {
@@ -184,7 +226,7 @@ fn load_one<'a>(row: &mut Row<'a, '_>, rounds: &Rounds, item: &Item<'a>, e: Expr
 }
 
 #[allow(clippy::too_many_arguments)]
-fn load_vector<'a>(
+pub(super) fn load_vector<'a>(
     e: &mut Emit<'a>,
     rounds: &Rounds,
     item: &Item<'a>,
@@ -202,7 +244,9 @@ fn load_vector<'a>(
     let mem = Mem::Global(e.tensor_param(r.tensor, false));
     for c in 0..rounds.vector / chunk {
         let index = arith(IntOp::Add, Num { expr: offset.clone(), ty }, int_of(ty, c * chunk)).expr;
-        e.push(Stmt::LoadVec { array, at: (at + c * chunk) as u32, mem, index, count: chunk as u32 });
+        let words = if e.kernel.arrays[array.0 as usize].ty == Ty::U32 { 2 } else { 1 };
+        let at = ((at + c * chunk) / words) as u32;
+        e.push(Stmt::LoadVec { array, at, mem, index, count: chunk as u32 });
     }
 }
 
@@ -230,19 +274,22 @@ fn load_each<'a>(
 }
 
 /// The first point of a thread's turn in a round.
-fn base_at(rounds: &Rounds, lane: &Num, round: Num) -> Num {
+pub(super) fn base_at(rounds: &Rounds, lane: &Num, round: Num) -> Num {
     let lane = Num { expr: super::read::to(lane.clone(), rounds.ty), ty: rounds.ty };
     let turn = arith(IntOp::Add, arith(IntOp::Mul, round, int_of(rounds.ty, rounds.lanes)), lane);
     arith(IntOp::Mul, turn, int_of(rounds.ty, rounds.vector))
 }
 
-fn bind_point(e: &mut Emit<'_>, rounds: &Rounds, item: &Item<'_>, pos: &Num) {
+pub(super) fn bind_point(e: &mut Emit<'_>, rounds: &Rounds, item: &Item<'_>, pos: &Num) {
     let at = map::decode(e, pos.clone(), &rounds.dims);
     map::bind_axes(e, &item.axes, &at);
 }
 
 /// Runs a pass; the folds' values are bound afterwards.
 pub fn run<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>) {
+    if pass.online {
+        return super::row_online::run(row, pass);
+    }
     for item in &pass.items {
         line(row, item);
         let guard = guard_of(&mut row.e, item);
@@ -295,7 +342,7 @@ pub fn run_part<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, parts: i64) -> Vec<A
     found
 }
 
-fn line(row: &mut Row<'_, '_>, item: &Item<'_>) {
+pub(super) fn line(row: &mut Row<'_, '_>, item: &Item<'_>) {
     let span = match &item.kind {
         Kind::Fold { expr, .. } => row.graph.span(*expr),
         Kind::Map { define } => define.span,
@@ -376,7 +423,7 @@ fn part_of(e: &mut Emit<'_>, acc: &Acc) -> Acc {
 }
 
 /// For each item, its reads that are resident.
-fn resident_of(row: &Row<'_, '_>, pass: &Pass<'_>, rounds: &Rounds) -> BTreeMap<ExprId, ArrayId> {
+fn resident_of(row: &Row<'_, '_>, pass: &Pass<'_>, rounds: &Rounds) -> BTreeMap<ExprId, Held> {
     let mut found = BTreeMap::new();
     for item in &pass.items {
         for (e, r) in row_layout::reads(row.graph, item) {
@@ -385,7 +432,7 @@ fn resident_of(row: &Row<'_, '_>, pass: &Pass<'_>, rounds: &Rounds) -> BTreeMap<
             }
             let k = key(row, item, e);
             if let Some(x) = row.resident.iter().find(|x| x.key == k && x.dims == rounds.dims) {
-                found.insert(e, x.array);
+                found.insert(e, x.held);
             }
         }
     }
@@ -393,19 +440,19 @@ fn resident_of(row: &Row<'_, '_>, pass: &Pass<'_>, rounds: &Rounds) -> BTreeMap<
 }
 
 /// A vector read that only this pass makes.
-struct Streamed {
-    item: usize,
-    expr: ExprId,
-    read: Read,
-    array: ArrayId,
-    chunk: i64,
+pub(super) struct Streamed {
+    pub item: usize,
+    pub expr: ExprId,
+    pub read: Read,
+    pub array: ArrayId,
+    pub chunk: i64,
 }
 
-fn streamed(
+pub(super) fn streamed(
     row: &mut Row<'_, '_>,
     pass: &Pass<'_>,
     rounds: &Rounds,
-    kept: &BTreeMap<ExprId, ArrayId>,
+    kept: &BTreeMap<ExprId, Held>,
 ) -> Vec<Streamed> {
     let mut out: Vec<Streamed> = Vec::new();
     let mut arrays: BTreeMap<String, ArrayId> = BTreeMap::new();
@@ -439,7 +486,36 @@ fn round_loop<'a>(
     pass: &Pass<'a>,
     rounds: &Rounds,
     accs: &[Option<Acc>],
-    kept: &BTreeMap<ExprId, ArrayId>,
+    kept: &BTreeMap<ExprId, Held>,
+    lo: Num,
+    hi: Num,
+) {
+    let whole = rounds.points / (rounds.lanes * rounds.vector);
+    let all = matches!((&lo.expr, &hi.expr), (a, b) if is_int(a, 0) && is_int(b, rounds.count));
+    if all && kept.is_empty() && whole < rounds.count && whole > 0 {
+        // All whole rounds without a guard, so that their loads go together; then the last.
+        let main = Rounds { points: whole * rounds.lanes * rounds.vector, count: whole, ..rounds.clone() };
+        let end = int_of(rounds.ty, whole);
+        round_part(row, pass, &main, accs, kept, lo, end.clone());
+        return round_part(row, pass, rounds, accs, kept, end, hi);
+    }
+    round_part(row, pass, rounds, accs, kept, lo, hi);
+}
+
+fn is_int(e: &Expr, n: i64) -> bool {
+    match e {
+        Expr::Lit(Value::I32(v)) => *v as i64 == n,
+        Expr::Lit(Value::I64(v)) => *v == n,
+        _ => false,
+    }
+}
+
+fn round_part<'a>(
+    row: &mut Row<'a, '_>,
+    pass: &Pass<'a>,
+    rounds: &Rounds,
+    accs: &[Option<Acc>],
+    kept: &BTreeMap<ExprId, Held>,
     lo: Num,
     hi: Num,
 ) {
@@ -471,7 +547,11 @@ fn round_loop<'a>(
         row.e.push(Stmt::If { cond, then: work, otherwise: Vec::new() });
     }
     let body = row.e.close();
-    let unroll = if kept.is_empty() { Unroll::Auto } else { Unroll::Full };
+    let unroll = match kept.is_empty() {
+        true if rounds.is_even() && rounds.count >= 4 => Unroll::By(4),
+        true => Unroll::Auto,
+        false => Unroll::Full,
+    };
     row.e.push(Stmt::For {
         var: round,
         lo: lo.expr,
@@ -489,44 +569,70 @@ fn vector_loop<'a>(
     pass: &Pass<'a>,
     rounds: &Rounds,
     accs: &[Option<Acc>],
-    kept: &BTreeMap<ExprId, ArrayId>,
+    kept: &BTreeMap<ExprId, Held>,
     streamed: &[Streamed],
     outs: &[Option<(ArrayId, i64)>],
     round: VarId,
     base: &Num,
 ) {
     let single = rounds.vector == 1;
+    let turn = super::read::to(Num { expr: Expr::Var(round), ty: rounds.ty }, Ty::I32);
+    if single {
+        let held = |h: Held| h.element(&turn, &lit32(0), 0);
+        return vector_point(row, pass, rounds, accs, kept, streamed, outs, base, &lit32(0), &held);
+    }
+    // Halves of a register are told apart as the kernel is written: two points a turn of the loop.
+    let step = if kept.values().any(|h| h.packed.is_some()) { 2 } else { 1 };
     let v = row.e.kernel.var("v", Ty::I32);
     row.e.open();
-    let pos = if single {
-        base.clone()
-    } else {
-        let at = arith(IntOp::Add, base.clone(), Num { expr: Expr::Var(v), ty: Ty::I32 });
-        Num { expr: row.e.named("pos", at.ty, at.expr), ty: at.ty }
-    };
-    let step = Num { expr: Expr::Var(round), ty: rounds.ty };
-    let turn = super::read::to(step, Ty::I32);
-    let inner = if single { lit32(0) } else { Expr::Var(v) };
-    let slot = if single { turn } else { add(mul(turn, lit32(rounds.vector as i32)), Expr::Var(v)) };
-    for (i, item) in pass.items.iter().enumerate() {
+    for half in 0..step {
         row.e.open();
-        bind_point(&mut row.e, rounds, item, &pos);
-        for (&e, &array) in kept {
-            row.e.bind(e, Expr::Elem(array, Box::new(slot.clone())));
-        }
-        for s in streamed.iter().filter(|s| s.item == i) {
-            row.e.bind(s.expr, Expr::Elem(s.array, Box::new(inner.clone())));
-        }
-        point(row, item, &accs[i], outs[i], &inner);
+        let inner = arith(
+            IntOp::Add,
+            arith(IntOp::Mul, Num { expr: Expr::Var(v), ty: Ty::I32 }, int_of(Ty::I32, step)),
+            int_of(Ty::I32, half),
+        );
+        let inner = row.e.named("at", Ty::I32, inner.expr);
+        let slot = add(mul(turn.clone(), lit32(rounds.vector as i32)), inner.clone());
+        let pair = add(mul(turn.clone(), lit32(rounds.vector as i32 / 2)), Expr::Var(v));
+        let held = |h: Held| h.element(&slot, &pair, half as u8);
+        vector_point(row, pass, rounds, accs, kept, streamed, outs, base, &inner, &held);
         let stmts = row.e.close();
         stmts.into_iter().for_each(|s| row.e.push(s));
     }
     let body = row.e.close();
-    if single {
-        body.into_iter().for_each(|s| row.e.push(s));
-    } else {
-        let hi = lit32(rounds.vector as i32);
-        row.e.push(Stmt::For { var: v, lo: lit32(0), hi, step: lit32(1), unroll: Unroll::Full, body });
+    let hi = lit32((rounds.vector / step) as i32);
+    row.e.push(Stmt::For { var: v, lo: lit32(0), hi, step: lit32(1), unroll: Unroll::Full, body });
+}
+
+/// Every item at the `inner`-th point of a thread's turn.
+#[allow(clippy::too_many_arguments)]
+fn vector_point<'a>(
+    row: &mut Row<'a, '_>,
+    pass: &Pass<'a>,
+    rounds: &Rounds,
+    accs: &[Option<Acc>],
+    kept: &BTreeMap<ExprId, Held>,
+    streamed: &[Streamed],
+    outs: &[Option<(ArrayId, i64)>],
+    base: &Num,
+    inner: &Expr,
+    held: &dyn Fn(Held) -> Expr,
+) {
+    let pos = arith(IntOp::Add, base.clone(), Num { expr: inner.clone(), ty: Ty::I32 });
+    let pos = Num { expr: row.e.named("pos", pos.ty, pos.expr), ty: pos.ty };
+    for (i, item) in pass.items.iter().enumerate() {
+        row.e.open();
+        bind_point(&mut row.e, rounds, item, &pos);
+        for (&e, &h) in kept {
+            row.e.bind(e, held(h));
+        }
+        for s in streamed.iter().filter(|s| s.item == i) {
+            row.e.bind(s.expr, Expr::Elem(s.array, Box::new(inner.clone())));
+        }
+        point(row, item, &accs[i], outs[i], inner);
+        let stmts = row.e.close();
+        stmts.into_iter().for_each(|s| row.e.push(s));
     }
 }
 
@@ -549,7 +655,7 @@ fn point<'a>(
 }
 
 /// Takes a point into a fold's accumulator, if its conditions hold.
-fn take<'a>(e: &mut Emit<'a>, item: &Item<'a>, fold: &Fold, acc: &Acc, guard: Option<Expr>) {
+pub(super) fn take<'a>(e: &mut Emit<'a>, item: &Item<'a>, fold: &Fold, acc: &Acc, guard: Option<Expr>) {
     if let Some(g) = guard {
         return e.if_then(g, |e| take(e, item, fold, acc, None));
     }

@@ -196,6 +196,26 @@ fn steps_with_products() {
     }
 }
 
+/// Rows that are held two elements a register, and rows too long to be held: maximum and sum in one pass.
+#[test]
+fn long_rows() {
+    let softmax = "op s[M, N](x: T[M, N]) -> (y: T[M, N]) { y[m, n] = softmax[n](x[m, n]) }";
+    let lse = "op l[M, N](x: T[M, N], t: i32[M] in 0..N) -> (y: f32[M]) { y[m] = logsumexp[n](x[m, n]) - x[m, t[m]] }";
+    let norm = "op n[M, N](x: T[M, N], w: T[N]) -> (y: T[M, N]) {
+        mu[m] = mean[n](x[m, n])
+        v[m] = mean[n]((x[m, n] - mu[m]) ** 2)
+        y[m, n] = (x[m, n] - mu[m]) * rsqrt(v[m] + 1e-5) * w[n]
+    }";
+    let holes = "op h[M, N](x: T[M, N]) -> (y: T[M, N]) { y[m, n] = softmax[n](if n % 3 == m then x[m, n] else -inf) }";
+    let of = |text: &str, dtype: &str| text.replace("T[", &format!("{dtype}["));
+    check_text(&of(softmax, "bf16"), "s", &[("M", 300), ("N", 520)]);
+    check_text(&of(norm, "f16"), "n", &[("M", 270), ("N", 2600)]);
+    check_text(&of(softmax, "f32"), "s", &[("M", 2), ("N", 36_000)]);
+    check_text(&of(softmax, "f32"), "s", &[("M", 1), ("N", 33_001)]);
+    check_text(&of(lse, "bf16"), "l", &[("M", 2), ("N", 66_000)]);
+    check_text(&of(holes, "f32"), "h", &[("M", 4), ("N", 33_000)]);
+}
+
 #[test]
 fn scans_and_sorts_in_use() {
     let scan = "fn last(a, b) from 0 = if b == 0 then a else b

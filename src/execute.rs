@@ -31,6 +31,19 @@ pub struct Compiled {
     loaded: Option<Executable>,
     variants: Variants,
     notes: Vec<String>,
+    times: CompileTimes,
+}
+
+/// Where the time of a compile went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CompileTimes {
+    /// From the graph to CUDA text.
+    pub lower: Duration,
+    /// From CUDA text to a cubin: NVRTC, or the cache.
+    pub cubin: Duration,
+    pub from_cache: bool,
+    /// Loading the cubin into the driver.
+    pub load: Duration,
 }
 
 /// Executables for memory that is aligned to less, by the alignment of each argument that is.
@@ -86,17 +99,29 @@ impl Compiled {
             loaded: None,
             variants: Variants::default(),
             notes: Vec::new(),
+            times: CompileTimes::default(),
         })
     }
 
-    pub(crate) fn new(bound: &BoundOp, device: &Device, lowered: Lowered) -> Result<Compiled> {
+    pub(crate) fn new(
+        bound: &BoundOp,
+        device: &Device,
+        lowered: Lowered,
+        lower: Duration,
+    ) -> Result<Compiled> {
         let mut notes = Vec::new();
+        let mut times = CompileTimes { lower, ..CompileTimes::default() };
         let loaded = match device {
             Device::Cuda(gpu) => {
                 let arch = gpu.info().target()?.name;
+                let start = Instant::now();
                 let cubin = cubin(bound.op().name(), &lowered.cuda, arch, &Cache::user())?;
+                (times.cubin, times.from_cache) = (start.elapsed(), cubin.from_cache);
                 notes.extend(cubin_notes(&cubin));
-                Some(Executable::load(gpu, lowered.program.clone(), &cubin)?)
+                let start = Instant::now();
+                let executable = Executable::load(gpu, lowered.program.clone(), &cubin)?;
+                times.load = start.elapsed();
+                Some(executable)
             }
             _ => None,
         };
@@ -107,6 +132,7 @@ impl Compiled {
             loaded,
             variants: Variants::default(),
             notes,
+            times,
         })
     }
 
@@ -116,6 +142,11 @@ impl Compiled {
 
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Where the time of the compile went.
+    pub fn times(&self) -> CompileTimes {
+        self.times
     }
 
     /// Plan, program and CUDA text; not for the reference.

@@ -18,6 +18,7 @@ use girih_dsl::source::Sources;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A program, loaded.
 #[derive(Clone, Debug)]
@@ -287,7 +288,8 @@ impl BoundOp {
             return Compiled::for_reference(self);
         }
         let options = self.options(device)?;
+        let start = Instant::now();
         let lowered = pipeline::graph_to_cuda(&self.graph, self.op.kernel.sources(), &options, see)?;
-        Compiled::new(self, device, lowered)
+        Compiled::new(self, device, lowered, start.elapsed())
     }
 }

@@ -20,8 +20,18 @@ pub struct Report {
     seconds: f64,
     bytes: i64,
     gb_per_s: f64,
+    compile: CompileRow,
     checks: Vec<CheckRow>,
     notes: Vec<String>,
+}
+
+/// Seconds of the compile.
+#[derive(Serialize)]
+struct CompileRow {
+    lower: f64,
+    cubin: f64,
+    cubin_from_cache: bool,
+    load: f64,
 }
 
 #[derive(Clone, Serialize)]
@@ -92,6 +102,7 @@ impl Report {
             seconds,
             bytes,
             gb_per_s: if seconds > 0.0 { bytes as f64 / seconds / 1e9 } else { 0.0 },
+            compile: compile_row(c),
             checks: checks.iter().map(check_row).collect(),
             notes: ran.notes.clone(),
         }
@@ -155,6 +166,12 @@ impl LaunchRow {
         }
         s
     }
+}
+
+fn compile_row(c: &Compiled) -> CompileRow {
+    let t = c.times();
+    let [lower, cubin, load] = [t.lower, t.cubin, t.load].map(|d| d.as_secs_f64());
+    CompileRow { lower, cubin, cubin_from_cache: t.from_cache, load }
 }
 
 fn kernels(c: &Compiled) -> Vec<KernelRow> {

@@ -5,7 +5,7 @@
 use super::index::{Interval, reads};
 use super::read::Index;
 use super::scalar::{Emit, Num, arith, cmp, int_of};
-use super::{Choice, Lowering, MAX_GRID_X, Refusal, home, map_vec};
+use super::{Choice, Lowering, MAX_GRID_X, Refusal, home, map_tile, map_vec};
 use crate::ir::graph::{AxisId, Define, Graph, Stmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::simt::{CmpOp, IntOp, Ty};
@@ -63,6 +63,9 @@ fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define]) -> Result
     let packed = group.iter().any(|d| graph.tensor(d.target).dtype.bits() == 4) && !t.dims.is_empty();
     if packed {
         return bytes(cx, name, group);
+    }
+    if let Some(turn) = map_tile::find(cx, name, group) {
+        return map_tile::points(cx, name, group, turn);
     }
     let width = map_vec::width(cx, name, group)?;
     if width > 1 {

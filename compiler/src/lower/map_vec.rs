@@ -43,8 +43,7 @@ pub fn legal_width(cx: &Lowering<'_>, group: &[&Define]) -> i64 {
     let graph = cx.graph;
     let t = graph.tensor(group[0].target);
     let Some(&n) = t.dims.last() else { return 1 };
-    let folds = group.iter().any(|d| nodes(graph, d.value).is_none_or(|n| n > NODES));
-    if folds || n < 2 {
+    if n < 2 || !group.iter().all(|d| small(graph, d.value)) {
         return 1;
     }
     let least = group.iter().map(|d| graph.tensor(d.target).dtype.bits()).min().unwrap_or(128);
@@ -72,6 +71,11 @@ fn access(dtype: DType, v: i64) -> u32 {
     (v as u32).min(128 / dtype.bits())
 }
 
+/// Whether a body is worth repeating for each neighbour: no folds, few nodes.
+pub(super) fn small(graph: &Graph, value: ExprId) -> bool {
+    nodes(graph, value).is_some_and(|n| n <= NODES)
+}
+
 /// Number of nodes of an expression; `None` if it has a fold.
 fn nodes(graph: &Graph, root: ExprId) -> Option<usize> {
     let mut seen = BTreeSet::new();
@@ -89,10 +93,10 @@ fn nodes(graph: &Graph, root: ExprId) -> Option<usize> {
 
 /// A read that is loaded for all neighbours at once.
 #[derive(Clone, Copy)]
-struct Loaded {
-    id: ExprId,
-    array: ArrayId,
-    ty: Ty,
+pub(super) struct Loaded {
+    pub id: ExprId,
+    pub array: ArrayId,
+    pub ty: Ty,
 }
 
 /// Conditions that all neighbours share and that are branched on around them, at most.
@@ -122,11 +126,12 @@ pub fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define], v: i6
         let n = Num { expr: e.named("at", n.ty, n.expr), ty: n.ty };
         at.push(n);
         let at = coordinates(e, first.target, &at);
-        lanes(e, group, &at, v);
+        lanes(e, group, &at, v, &[]);
     })
 }
 
-fn lanes<'a>(e: &mut Emit<'a>, group: &[&'a Define], at: &[Num], v: i64) {
+/// Computes and stores `v` neighbours; what `loaded` names was loaded already.
+pub(super) fn lanes<'a>(e: &mut Emit<'a>, group: &[&'a Define], at: &[Num], v: i64, loaded: &[Loaded]) {
     let graph = e.graph;
     let (_, outer) = at.split_last().expect("a vectorised target has a last axis");
     for d in group {
@@ -141,7 +146,7 @@ fn lanes<'a>(e: &mut Emit<'a>, group: &[&'a Define], at: &[Num], v: i64) {
             e.kernel.array(&t.name, Ty::of(t.dtype.compute()), v as u32)
         })
         .collect();
-    branches(e, &Points { group, at, v, outs: &outs }, &[], BRANCHES);
+    branches(e, &Points { group, at, v, outs: &outs }, loaded, BRANCHES);
     for (d, &array) in group.iter().zip(&outs) {
         store(e, d, array, at, v);
     }
@@ -260,6 +265,13 @@ fn store(e: &mut Emit<'_>, d: &Define, array: ArrayId, at: &[Num], v: i64) {
     let place = e.offset(d.target, &index);
     let mem = Mem::Global(e.tensor_param(d.target, true));
     let count = access(t.dtype, v);
+    if count * t.dtype.bits() < 32 {
+        for i in 0..v as u32 {
+            let index = shifted(&e.home(d.target), place.clone(), i);
+            e.push(Stmt::Store(mem, index, Expr::Elem(array, Box::new(lit32(i as i32)))));
+        }
+        return;
+    }
     for part in 0..v as u32 / count {
         let index = shifted(&e.home(d.target), place.clone(), part * count);
         e.push(Stmt::StoreVec { mem, index, array, at: part * count, count });

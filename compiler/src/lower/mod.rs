@@ -32,6 +32,7 @@ mod hopper_loop;
 pub mod index;
 pub mod map;
 mod map_lanes;
+mod map_tile;
 mod map_vec;
 mod near;
 pub mod read;

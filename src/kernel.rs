@@ -157,6 +157,11 @@ impl Op {
         self
     }
 
+    /// The settings that were given on top of the program's.
+    pub fn settings(&self) -> &Schedule {
+        &self.schedule
+    }
+
     /// Lowers kernels in this form where it can take them.
     pub fn form(mut self, form: Form) -> Op {
         self.form = Some(form);

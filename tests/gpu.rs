@@ -3,13 +3,16 @@
 use girih::execute::{Inputs, RunOptions};
 use girih::runtime::launch::{Arguments, Prepared};
 use girih::{Compiled, Device, DeviceBuffer, DevicePointer, Kernel, Stream, random};
+#[path = "faults/mod.rs"]
+mod cases;
+
 use libtest_mimic::{Arguments as Options, Failed, Trial};
 use std::time::Instant;
 
 type Test = Result<(), Failed>;
 
 /// Name, and the test on a device.
-const TESTS: [(&str, fn(&Device) -> Test); 15] = [
+const TESTS: [(&str, fn(&Device) -> Test); 16] = [
     ("programs_are_right", programs_are_right),
     ("rank_0", rank_0),
     ("empty_launch_between_full_ones", empty_launch_between_full_ones),
@@ -23,6 +26,7 @@ const TESTS: [(&str, fn(&Device) -> Test); 15] = [
     ("sixteen_threads", sixteen_threads),
     ("captured_in_a_graph", captured_in_a_graph),
     ("guard_bands_stay", guard_bands_stay),
+    ("small_and_large_shared_memory_in_turn", small_and_large_shared_memory_in_turn),
     ("repeats_bit_for_bit", repeats_bit_for_bit),
     ("a_launch_takes_little_host_time", a_launch_takes_little_host_time),
 ];
@@ -32,17 +36,23 @@ fn main() {
     let device = match Device::cuda(0) {
         Ok(d) => Some(d),
         Err(e) => {
-            println!("no GPU, so {} tests are skipped: {e}", TESTS.len());
+            println!("no GPU, so {} tests are skipped: {e}", TESTS.len() + cases::CASES.len());
             None
         }
     };
+    let skipped = device.is_none();
     let trials = TESTS.into_iter().map(|(name, test)| {
         let device = device.clone();
         let run = move || device.as_ref().map_or(Ok(()), test);
-        let skipped = Device::cuda(0).is_err();
         Trial::test(name, run).with_ignored_flag(skipped)
     });
-    libtest_mimic::run(&options, trials.collect()).exit();
+    // The known faults' cases; their texts are in this program, which needs no file of the repository.
+    let faults = cases::CASES.iter().map(|&(name, text)| {
+        let device = device.clone();
+        let run = move || device.as_ref().map_or(Ok(()), |d| Ok(cases::run(name, text, d)?));
+        Trial::test(format!("case_{name}"), run).with_ignored_flag(skipped)
+    });
+    libtest_mimic::run(&options, trials.chain(faults).collect()).exit();
 }
 
 const SCALE: &str = "op scale[N](x: f32[N], a: f32 = 2) -> (y: f32[N]) { y[i] = a * x[i] + 1 }";
@@ -313,6 +323,27 @@ fn guard_bands_stay(device: &Device) -> Test {
     // 51 in f16.
     ensure(inside.chunks_exact(2).all(|v| v == [0x60, 0x52]), "wrong values")?;
     ensure(before.chunks_exact(2).chain(after.chunks_exact(2)).all(|v| v == nan), "a guard band was written")
+}
+
+/// A function's limit of shared memory is its own, and raised by whichever thread comes first.
+fn small_and_large_shared_memory_in_turn(device: &Device) -> Test {
+    let tiled = |m: i64, n: i64, k: i64| {
+        let text = format!("{MATMUL}\ntile mm {{ block m = {m}, n = {n} step k = {k} stages = 3 }}");
+        compiled(device, &text, &[("M", 256), ("N", 256), ("K", 256)])
+    };
+    let turns = [tiled(64, 64, 32)?, tiled(128, 128, 64)?, tiled(64, 64, 32)?];
+    let threads = |c: &Compiled| -> Test {
+        let inputs = random_inputs(c, 9)?;
+        let first = c.run(&inputs, &RunOptions { poison: true, timed: 0 })?.outputs;
+        for comparison in c.check(&inputs, &first)? {
+            comparison.result.map_err(|m| Failed::from(format!("{}: {m}", comparison.name)))?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|s| {
+        let all: Vec<_> = turns.iter().cycle().take(16).map(|c| s.spawn(|| threads(c))).collect();
+        all.into_iter().try_for_each(|t| t.join().unwrap_or_else(|_| Err(Failed::from("a thread panicked"))))
+    })
 }
 
 fn repeats_bit_for_bit(device: &Device) -> Test {

@@ -164,14 +164,83 @@ fn branches<'a>(e: &mut Emit<'a>, p: &Points<'_, 'a>, loaded: &[Loaded], budget:
         let c = e.value(cond);
         e.named("c", Ty::Bool, c)
     });
+    let (loaded_then, loaded_else) = load_either(e, p, &loaded, cond, &c);
     let side = |taken: bool| {
-        let loaded = loaded.clone();
+        let loaded = if taken { loaded_then.clone() } else { loaded_else.clone() };
         move |e: &mut Emit<'a>| {
             e.bind(cond, Expr::Lit(Value::Bool(taken)));
             branches(e, p, &loaded, budget - 1);
         }
     };
     e.if_else(c, side(true), side(false));
+}
+
+/// Loads what both sides of a branch read from one tensor, at places that the condition chooses: where neighbouring
+/// threads part, the loads of both sides are under way together.
+fn load_either<'a>(
+    e: &mut Emit<'a>,
+    p: &Points<'_, 'a>,
+    loaded: &[Loaded],
+    cond: ExprId,
+    c: &Expr,
+) -> (Vec<Loaded>, Vec<Loaded>) {
+    let last = &p.at[p.at.len() - 1];
+    let own: Vec<_> = p.group.iter().map(|d| d.target).collect();
+    let (mut then, mut otherwise) = (loaded.to_vec(), loaded.to_vec());
+    for d in p.group {
+        let axis = *d.axes.last().expect("a vectorised target has a last axis");
+        let mut sides = [true, false].map(|side| {
+            e.scope(|e| {
+                e.bind(cond, Expr::Lit(Value::Bool(side)));
+                let open = |id: &ExprId| loaded.iter().all(|l| l.id != *id);
+                let ids: Vec<ExprId> = taken(e, d.value).into_iter().filter(open).collect();
+                let wide = |id: ExprId| match e.graph.expr(id) {
+                    Node::Read(r) if !own.contains(&r.tensor) && harmless(e, r) => {
+                        Some((id, r, vector_plan(e, r, axis, p.v)?))
+                    }
+                    _ => None,
+                };
+                ids.into_iter().filter_map(wide).collect::<Vec<_>>()
+            })
+        });
+        for (id, r, count) in std::mem::take(&mut sides[0]) {
+            // The same read first, else any of this tensor.
+            let pair = |f: &dyn Fn(&(ExprId, &Read, i64)) -> bool| sides[1].iter().position(f);
+            let same = pair(&|o| o.0 == id);
+            let like = || pair(&|o| o.1.tensor == r.tensor && o.2 == count);
+            let Some(other) = same.or_else(like) else { continue };
+            let (other, o, _) = sides[1].remove(other);
+            let at = |e: &mut Emit<'a>, r: &Read, side: bool| {
+                e.scope(|e| {
+                    e.bind(cond, Expr::Lit(Value::Bool(side)));
+                    vector_place(e, r, axis, last)
+                })
+            };
+            let mut place = at(e, r, true);
+            if other != id {
+                let b = at(e, o, false);
+                let ty = place_ty(&e.home(r.tensor));
+                let chosen = Expr::Select(Box::new(c.clone()), Box::new(place), Box::new(b));
+                place = e.named("place", ty, chosen);
+            }
+            let (array, ty) = vector_load(e, r, place, p.v, count);
+            then.push(Loaded { id, array, ty });
+            otherwise.push(Loaded { id: other, array, ty });
+        }
+    }
+    (then, otherwise)
+}
+
+/// Whether a read's place may be computed, though not used, where the read is not done: nothing is read for it, and it
+/// does not leave 32 bits.
+fn harmless(e: &Emit<'_>, r: &Read) -> bool {
+    let home = e.home(r.tensor);
+    let reach = |(&i, &stride): (&ExprId, &i64)| {
+        let at = e.facts.interval(i);
+        (at.lo as i128).abs().max((at.hi as i128).abs()) * stride as i128
+    };
+    let most: i128 = r.index.iter().zip(&home.strides).map(reach).sum();
+    most < i32::MAX as i128 && r.index.iter().all(|&i| !reads_any(e.graph, i))
 }
 
 /// A condition of a choice between what is worth not reading.
@@ -279,18 +348,25 @@ fn store(e: &mut Emit<'_>, d: &Define, array: ArrayId, at: &[Num], v: i64) {
 }
 
 fn shifted(home: &Home, place: Expr, by: u32) -> Expr {
-    let ty = if home.len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+    let ty = place_ty(home);
     arith(IntOp::Add, Num { expr: place, ty }, int_of(ty, by as i64)).expr
 }
 
-/// Loads all neighbours of a read, if its last index runs with the axis and they share the others. Where it begins
-/// off the vector's alignment, narrower accesses that are aligned do it.
+/// Loads all neighbours of a read, if that can be done by vectors.
 fn vector_read(e: &mut Emit<'_>, id: ExprId, r: &Read, axis: AxisId, last: &Num, v: i64) -> Option<Loaded> {
+    let count = vector_plan(e, r, axis, v)?;
+    let place = vector_place(e, r, axis, last);
+    let (array, ty) = vector_load(e, r, place, v, count);
+    Some(Loaded { id, array, ty })
+}
+
+/// Elements of an access, if a read's last index runs with the axis and the neighbours share the others. Where it
+/// begins off the vector's alignment, narrower accesses that are aligned do it.
+fn vector_plan(e: &Emit<'_>, r: &Read, axis: AxisId, v: i64) -> Option<i64> {
     let graph = e.graph;
     let t = graph.tensor(r.tensor);
     let (&inner, outer) = r.index.split_last()?;
-    let facts = e.facts.clone();
-    let lanes = Lanes { graph, facts: &facts, axis, v };
+    let lanes = Lanes { graph, facts: &e.facts, axis, v };
     let run = lanes.run(inner)?;
     let steady = outer.iter().all(|&i| lanes.steady(i));
     let proven = r.access == Access::Proven && !t.dims.contains(&0);
@@ -302,23 +378,33 @@ fn vector_read(e: &mut Emit<'_>, id: ExprId, r: &Read, axis: AxisId, last: &Num,
     while count > 1 && !aligned(&e.home(r.tensor), t.dtype, &t.dims, count) {
         count /= 2;
     }
-    if count < 2 {
-        return None;
-    }
-    let ty = Ty::of(t.dtype.compute());
-    let array = e.kernel.array(&t.name, ty, v as u32);
+    (count > 1).then_some(count)
+}
+
+fn place_ty(home: &Home) -> Ty {
+    if home.len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 }
+}
+
+/// Where the first neighbour's element stands.
+fn vector_place(e: &mut Emit<'_>, r: &Read, axis: AxisId, last: &Num) -> Expr {
     e.scope(|e| {
         e.bind_axis(axis, last.expr.clone(), last.ty);
         let index: Vec<Index> = r.index.iter().map(|&i| e.index(i)).collect();
-        let place = e.offset(r.tensor, &index);
-        let mem = Mem::Global(e.tensor_param(r.tensor, false));
-        for part in 0..(v / count) as u32 {
-            let at = part * count as u32;
-            let index = shifted(&e.home(r.tensor), place.clone(), at);
-            e.push(Stmt::LoadVec { array, at, mem, index, count: count as u32 });
-        }
-    });
-    Some(Loaded { id, array, ty })
+        e.offset(r.tensor, &index)
+    })
+}
+
+fn vector_load(e: &mut Emit<'_>, r: &Read, place: Expr, v: i64, count: i64) -> (ArrayId, Ty) {
+    let t = e.graph.tensor(r.tensor);
+    let ty = Ty::of(t.dtype.compute());
+    let array = e.kernel.array(&t.name, ty, v as u32);
+    let mem = Mem::Global(e.tensor_param(r.tensor, false));
+    for part in 0..(v / count) as u32 {
+        let at = part * count as u32;
+        let index = shifted(&e.home(r.tensor), place.clone(), at);
+        e.push(Stmt::LoadVec { array, at, mem, index, count: count as u32 });
+    }
+    (array, ty)
 }
 
 /// The random words of all neighbours, where their counters run with the axis from a multiple of 4.

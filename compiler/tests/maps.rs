@@ -1,0 +1,146 @@
+//! Maps in the shapes that the lowering treats in its own ways, in the simulator against the reference: vectors with
+//! conditions, random words by the block, tiles that turn, approximate functions.
+
+mod common;
+
+use common::Case;
+use girih_compiler::host::HostTensor;
+use girih_compiler::ir::program::Program;
+use girih_compiler::ir::simt::{Expr, Intrinsic, Mem, Stmt};
+use girih_compiler::lower::{Schedule, plan_to_program};
+use girih_compiler::pass::graph_to_plan::{PlanOptions, plan};
+use girih_compiler::reference;
+use girih_compiler::sim::{self, SimOptions};
+use girih_compiler::vocab::dtype::{DType, Value};
+use girih_compiler::vocab::target::Target;
+
+/// Uneven values of both signs.
+fn data(dtype: DType, dims: &[i64]) -> HostTensor {
+    let n: i64 = dims.iter().product();
+    let values: Vec<f64> = (0..n).map(|i| ((i * 7919 + 13) % 2003 - 1001) as f64 / 217.0).collect();
+    HostTensor::from_f64(dtype, dims, &values)
+}
+
+fn check(case: &Case) -> Program {
+    let graph = case.graph().unwrap_or_else(|e| panic!("{}\n{e}", case.text));
+    let plan = plan(&graph, &PlanOptions::default());
+    let target = Target::parse("sm_90a").expect("a target of the table");
+    let program = plan_to_program(&plan, target, &Schedule::default()).expect("a map takes every definition");
+    let want = reference::run(&graph, &case.inputs).expect("no fault");
+    let got = sim::run(&program, &case.inputs, &SimOptions::default())
+        .unwrap_or_else(|e| panic!("{}\n{e}", case.text));
+    for (name, want) in &want.outputs {
+        reference::compare(want, &got.outputs[name]).unwrap_or_else(|m| panic!("{}\n{name}: {m}", case.text));
+    }
+    program
+}
+
+/// Whether any statement of the program is one that `f` knows.
+fn has(program: &Program, f: &dyn Fn(&Stmt) -> bool) -> bool {
+    fn any(stmts: &[Stmt], f: &dyn Fn(&Stmt) -> bool) -> bool {
+        stmts.iter().any(|s| {
+            f(s) || match s {
+                Stmt::If { then, otherwise, .. } => any(then, f) || any(otherwise, f),
+                Stmt::For { body, .. } | Stmt::While { body, .. } => any(body, f),
+                _ => false,
+            }
+        })
+    }
+    program.kernels.iter().any(|k| any(&k.body, f))
+}
+
+fn single_loads(program: &Program) -> bool {
+    has(program, &|s| matches!(s, Stmt::Let(_, Expr::Load(Mem::Global(_), _))))
+}
+
+#[test]
+fn transposes_move_vectors_on_both_sides() {
+    let text = "op f[M, N](x: T[M, N]) -> (y: T[N, M]) { y[n, m] = x[m, n] }";
+    for dtype in [DType::BF16, DType::F32, DType::I8, DType::F64] {
+        for (m, n) in [(128, 128), (200, 136), (131, 67), (64, 40), (33, 160)] {
+            let text = text.replace('T', dtype.name());
+            let program = check(&Case::new(&text).tensor("x", data(dtype, &[m, n])));
+            assert!(has(&program, &|s| matches!(s, Stmt::Barrier)), "{m} {n}");
+            assert_eq!(single_loads(&program), n % 2 != 0, "{} {m} {n}", dtype.name());
+        }
+    }
+}
+
+#[test]
+fn turned_reads_stand_beside_others() {
+    let texts = [
+        "op f[A, B, C, D](x: f16[A, B, C, D]) -> (y: f16[D, B, A, C]) { y[d, b, a, c] = x[a, b, c, d] }",
+        "op f[A, B, C, D](x: f16[A, B, C, D], z: f16[D]) -> (y: f32[B, D, A, C], v: f16[B, D, A, C]) {
+            y[b, d, a, c] = x[a, b, c, d] + z[d]
+            v[b, d, a, c] = y[b, d, a, c] * 2
+         }",
+    ];
+    for text in texts {
+        let case = Case::new(text).tensor("x", data(DType::F16, &[3, 2, 40, 64]));
+        let case = if text.contains("z:") { case.tensor("z", data(DType::F16, &[64])) } else { case };
+        let program = check(&case);
+        assert!(has(&program, &|s| matches!(s, Stmt::Barrier)));
+    }
+}
+
+#[test]
+fn vectors_branch_on_what_they_share() {
+    let rope =
+        "op f[S, D](x: bf16[S, D], c: bf16[S, D/2], s: bf16[S, D/2]) -> (y: bf16[S, D]) where D % 2 == 0 {
+        y[i, d] = if d < D/2 then x[i, d] * c[i, d] - x[i, d + D/2] * s[i, d]
+                  else x[i, d] * c[i, d - D/2] + x[i, d - D/2] * s[i, d - D/2]
+    }";
+    let half = || data(DType::BF16, &[2048, 64]);
+    let case = Case::new(rope).tensor("x", data(DType::BF16, &[2048, 128]));
+    let program = check(&case.tensor("c", half()).tensor("s", half()));
+    assert!(!single_loads(&program));
+    // Both lie beside each other along the last axis; 24 is a multiple of the vector, 20 only of half of it.
+    for (n, single) in [(24, false), (20, true)] {
+        let text = "op f[M, A, B](a: f16[M, A], b: f16[M, B]) -> (y: f16[M, A + B]) {
+            y[m, n] = if n < A then a[m, n] else b[m, n - A]
+        }";
+        let case = Case::new(text).tensor("a", data(DType::F16, &[8192, n]));
+        let program = check(&case.tensor("b", data(DType::F16, &[8192, 48 - n])));
+        assert_eq!(single_loads(&program), single, "{n}");
+    }
+}
+
+#[test]
+fn random_words_are_drawn_by_the_block() {
+    let text = "op f[M, N](x: bf16[M, N], seed: i64) -> (y: bf16[M, N], w: i64[M, N]) {
+        y[m, n] = if uniform(seed, m*N + n) >= 0.1 then x[m, n] / 0.9 else 0
+        w[m, n] = randbits(seed, m*N + n + 4)
+    }";
+    for (n, whole) in [(512, true), (510, false)] {
+        let case = Case::new(text).tensor("x", data(DType::BF16, &[256, n]));
+        let program = check(&case.scalar("seed", Value::I64(-3)));
+        assert_eq!(has(&program, &|s| matches!(s, Stmt::Intrinsic { op: Intrinsic::Philox, .. })), whole);
+    }
+}
+
+#[test]
+fn functions_are_approximate_where_the_first_rounding_is_narrow() {
+    let text = "op f[N](x: X[N]) -> (y: Y[N], z: Y[N]) {
+        y[n] = tanh(x[n]) + erf(x[n]) * exp2(x[n]) + sqrt(abs(x[n])) / x[n]
+        z[n] = gelu(x[n]) + silu(x[n]) / 0.7
+    }";
+    let approximate = |program: &Program| {
+        let mut found = false;
+        for k in &program.kernels {
+            found |= format!("{:?}", k.body).contains("Approx(");
+        }
+        found
+    };
+    for (y, near) in [("bf16", true), ("f16", true), ("e4m3", true), ("f32", false)] {
+        let text = text.replace('X', "bf16").replace('Y', y);
+        let program = check(&Case::new(&text).tensor("x", data(DType::BF16, &[6000])));
+        assert_eq!(approximate(&program), near, "{y}");
+    }
+    // A comparison, a conversion to an integer, an f32 result: one such use, and the value is exact in all.
+    for other in ["f32(exp(x[n]))", "i32(exp(x[n]))", "if exp(x[n]) > 1 then 1 else 0"] {
+        let text =
+            format!("op f[N](x: bf16[N]) -> (y: bf16[N], z: f32[N]) {{ y[n] = exp(x[n])\n z[n] = {other} }}");
+        let program = check(&Case::new(&text).tensor("x", data(DType::BF16, &[6000])));
+        assert!(!approximate(&program), "{other}");
+    }
+}

@@ -15,7 +15,7 @@ use super::contract_pattern::{ContractShape, recognise_any};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
 use super::hopper_loop::{HopperLoop, Steps};
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
-use super::{Lowering, MAX_GRID_X, Refusal, Schedule, contract_pack, map};
+use super::{Lowering, MAX_GRID_X, Refusal, Schedule, contract_pack, contract_select, map};
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
@@ -110,6 +110,9 @@ fn shape<'a>(cx: &Lowering<'a>, k: &PlanKernel, span: Span) -> Result<ContractSh
 
 /// The tile where the main loop of sm_90a takes the product.
 fn hopper_choice(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Result<Option<Hopper>, Refusal> {
+    if shape.selector.is_some() {
+        return Ok(None);
+    }
     let home = |t: TensorId| cx.home(t).clone();
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
     contract_hopper::choose(&ground, cx.target, wishes)
@@ -124,7 +127,7 @@ pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
         return Ok(h.choice.tile);
     }
     let (choice, packs) = contract_pack::pack(cx, &mut shape, &wishes)?;
-    if packs.is_empty() {
+    if packs.is_empty() || shape.selector.is_some() {
         return Ok(choice.tile);
     }
     let home = |t: TensorId| {
@@ -175,8 +178,20 @@ fn reduce<'a>(
 fn build(cx: &Lowering, e: &mut Emit, shape: &ContractShape, choice: &Choice, work: &[BufferId]) {
     let home = |t: TensorId| cx.home(t).clone();
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
-    let tile = &choice.tile;
-    let place = locate(e, shape, tile);
+    let mut place = locate(e, shape, &choice.tile);
+    match &shape.selector {
+        None => pass(e, &ground, choice, &place, work),
+        Some(selector) => {
+            contract_select::each_choice(e, shape, &choice.tile, selector, &mut place, |e, place| {
+                pass(e, &ground, choice, place, work);
+            })
+        }
+    }
+}
+
+/// The sums of a block and their epilogue.
+fn pass(e: &mut Emit, ground: &Ground, choice: &Choice, place: &Where, work: &[BufferId]) {
+    let (tile, shape) = (&choice.tile, ground.shape);
     let len = Accumulators::of(tile).len();
     let mut shared = SharedTiles::default();
     let mut accs = Vec::new();
@@ -190,16 +205,21 @@ fn build(cx: &Lowering, e: &mut Emit, shape: &ContractShape, choice: &Choice, wo
                 e.push(Stmt::Barrier);
             }
             let main = MainLoop { tile, fold: &tile.folds[i], shape, index: i, choice: &choice.folds[i] };
-            e.line(cx.graph.span(c.fold));
-            e.scope(|e| main.emit(e, &ground, &place, &mut shared, acc));
+            e.line(ground.graph.span(c.fold));
+            e.scope(|e| {
+                if let (Some(s), Some((_, now))) = (&shape.selector, &place.chosen) {
+                    contract_select::bind(e, s, now);
+                }
+                main.emit(e, ground, place, &mut shared, acc)
+            });
         }
     }
     let epilogue = Epilogue { shape, tile };
     if tile.split > 1 {
         let params: Vec<_> = work.iter().map(|&w| e.pointer(w, true)).collect();
-        epilogue.store_partial(e, &place, &accs, &params);
+        epilogue.store_partial(e, place, &accs, &params);
     } else {
-        epilogue.store(e, &ground, &place, &accs);
+        epilogue.store(e, ground, place, &accs);
     }
 }
 
@@ -278,14 +298,19 @@ impl MainLoop<'_> {
 /// The steps of a block: all, or its part.
 fn block_steps(e: &mut Emit, tile: &Tile, fold: &FoldTile, place: &Where) -> Steps {
     let all = fold.steps();
+    let live = |e: &mut Emit, count: Expr| match &place.chosen {
+        None => count,
+        Some((_, now)) => contract_select::unless_none(e, now, count),
+    };
     if tile.split == 1 {
-        return Steps { first: lit32(0), count: lit32(all as i32) };
+        return Steps { first: lit32(0), count: live(e, lit32(all as i32)) };
     }
     let per = (all + tile.split - 1) / tile.split;
     let first = e.named("first", Ty::I32, times(place.part.clone(), per));
     let left = int_op(IntOp::Sub, lit32(all as i32), first.clone());
     let count = int_op(IntOp::Max, int_op(IntOp::Min, left, lit32(per as i32)), lit32(0));
-    Steps { first, count: e.named("count", Ty::I32, count) }
+    let count = e.named("count", Ty::I32, count);
+    Steps { first, count: live(e, count) }
 }
 
 /// The ring of stages.

@@ -4,7 +4,7 @@
 use super::contract_pattern::{ContractShape, Digit, OutAxis};
 use super::map::decode;
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, int_op, lit32, mul, sub};
-use crate::ir::simt::{CmpOp, Expr, IntOp, Special, Ty};
+use crate::ir::simt::{CmpOp, Expr, IntOp, SharedId, Special, Ty};
 use crate::ir::tile::{Side, Tile};
 
 /// `a op b` on I32 with what is known folded away.
@@ -61,6 +61,8 @@ pub struct Place {
     pub n: Vec<Expr>,
     /// The part of the fold axis, where it is split.
     pub part: Expr,
+    /// Where B is chosen by the row: what each row of the block chooses, and the choice that is being made.
+    pub chosen: Option<(SharedId, Expr)>,
 }
 
 /// Emits the decoding of the block's number.
@@ -81,7 +83,7 @@ pub fn locate(e: &mut Emit, shape: &ContractShape, tile: &Tile) -> Place {
     let batch = decode(e, Num { expr: batch_number.clone(), ty: Ty::I32 }, &dims);
     let m = starts(e, &tile.m, mi, "m0");
     let n = starts(e, &tile.n, ni, "n0");
-    Place { batch, batch_number, m, n, part }
+    Place { batch, batch_number, m, n, part, chosen: None }
 }
 
 /// `a % n`, or `a` itself where there is nothing above.

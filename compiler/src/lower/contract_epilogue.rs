@@ -2,16 +2,16 @@
 //! where blocks share a sum.
 
 use super::contract_coords::{
-    Known, Place as Where, axis_values, bind, bind_values, digits, flat, plus, row,
+    Known, Place as Where, axis_values, bind, bind_values, both, digits, flat, plus, row,
 };
 use super::contract_loads::{guarded, zero};
 use super::contract_mma::Accumulators;
 use super::contract_operand::{Ground, gcd};
 use super::contract_pattern::{ContractShape, Contraction};
 use super::map::own_index;
-use super::scalar::{Emit, Num, add, arith, int_of, lit32, widen};
+use super::scalar::{Emit, Num, add, arith, cmp, int_of, lit32, widen};
 use crate::ir::graph::{Define, Graph, Stmt as GraphStmt};
-use crate::ir::simt::{ArrayId, Expr, IntOp, Mem, ParamId, Stmt, Ty, Unroll, VarId};
+use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, ParamId, Stmt, Ty, Unroll, VarId};
 use crate::ir::tile::Tile;
 use crate::vocab::func::Func;
 
@@ -148,7 +148,11 @@ impl<'x> Epilogue<'x> {
     ) {
         unrolled(e, "row", acc.rows, |e, r| {
             let local = e.named("at_row", Ty::I32, acc.row(r.clone()));
-            let (at, ok) = row(e, &self.tile.m, &place.m, local);
+            let (at, mut ok) = row(e, &self.tile.m, &place.m, local.clone());
+            if let Some((choices, now)) = &place.chosen {
+                let own = Expr::Load(Mem::Shared(*choices), Box::new(local));
+                ok = both(ok, Some(cmp(CmpOp::Eq, own, now.clone())));
+            }
             when(e, ok, |e| f(e, r, &at));
         });
     }

@@ -201,8 +201,8 @@ impl Ground<'_, '_> {
         if !f.guards.is_empty() || t.dtype != dtype || t.range.is_some() || empty || t.dtype.bits() < 8 {
             return None;
         }
-        // Reads in the indices would be made again in each step; a gather is evaluated element by element.
-        if r.index.iter().any(|&i| self.has_read(i)) {
+        // What is read in an index does not change along the fold (else it is not linear): it is read once a row.
+        if r.index.iter().any(|&i| self.has_fold(i)) {
             return None;
         }
         let axes: Vec<AxisId> = c.k.iter().map(|k| k.axis).collect();
@@ -227,9 +227,9 @@ impl Ground<'_, '_> {
         })
     }
 
-    fn has_read(&self, id: ExprId) -> bool {
-        matches!(self.graph.expr(id), Expr::Read(_) | Expr::Fold(_))
-            || self.graph.children(id).iter().any(|&c| self.has_read(c))
+    fn has_fold(&self, id: ExprId) -> bool {
+        matches!(self.graph.expr(id), Expr::Fold(_))
+            || self.graph.children(id).iter().any(|&c| self.has_fold(c))
     }
 
     /// Strides with those of dims of size 1, which never count, as 0.

@@ -31,6 +31,18 @@ pub struct ContractShape {
     pub m: Vec<Digit>,
     pub n: Vec<Digit>,
     pub folds: Vec<Contraction>,
+    /// Where B is chosen by data that depends on the row.
+    pub selector: Option<Selector>,
+}
+
+/// An index in B whose value is read from memory for each row: the sums' B is the same for rows of equal value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selector {
+    pub expr: ExprId,
+    /// Position of its statement in `ContractShape::stmts`.
+    pub stmt: usize,
+    /// Rows without one of these do not look at the sum.
+    pub guards: Vec<Guard>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -166,12 +178,19 @@ fn shape(
     if raws.is_empty() {
         return Err("no sum of products".into());
     }
-    let cx = Split { graph, facts, defines: &defines };
-    let (parts, folds) = cx.choose(&raws, &axes)?;
+    let mut cx = Split { graph, facts, defines: &defines, selector: None };
+    let found = cx.choose(&raws, &axes);
+    let (parts, folds) = match found {
+        Ok(found) if [Part::M, Part::N].iter().all(|p| found.0.contains(p)) => found,
+        found => cx.choose_selected(&raws, &axes).map_or(found, Ok)?,
+    };
     let digits = cx.digits(&parts, &folds, &axes);
     let of = |part| digits.iter().filter(|(p, _)| *p == part).map(|(_, d)| *d).collect();
     let stmts = stmts.iter().zip(&defines).map(|(&stmt, d)| StmtShape { stmt, axes: d.axes.clone() });
+    let selector =
+        cx.selector.map(|expr| Selector { expr, stmt: raws[0].stmt, guards: raws[0].path.clone() });
     Ok(ContractShape {
+        selector,
         axes,
         stmts: stmts.collect(),
         batch: of(Part::Batch),
@@ -446,13 +465,79 @@ struct Split<'a, 'g> {
     graph: &'g Graph,
     facts: &'a Facts<'g>,
     defines: &'a [&'g Define],
+    /// An expression that counts as known, whatever it depends on.
+    selector: Option<ExprId>,
 }
 
 impl Split<'_, '_> {
     /// The output axes (by position) that an expression of statement `stmt` depends on.
     fn outs(&self, stmt: usize, id: ExprId) -> BTreeSet<usize> {
-        let free = self.facts.free(id);
-        self.defines[stmt].axes.iter().enumerate().filter(|(_, a)| free.contains(a)).map(|(p, _)| p).collect()
+        let axes = self.defines[stmt].axes.iter().enumerate();
+        let Some(known) = self.selector else {
+            let free = self.facts.free(id);
+            return axes.filter(|(_, a)| free.contains(a)).map(|(p, _)| p).collect();
+        };
+        let (mut seen, mut todo) = (BTreeSet::new(), vec![id]);
+        while let Some(id) = todo.pop() {
+            if id != known && seen.insert(id) {
+                todo.extend(self.graph.children(id));
+            }
+        }
+        let met = |a: AxisId| seen.iter().any(|&id| matches!(self.graph.expr(id), Expr::Axis(b) if *b == a));
+        axes.filter(|(_, a)| met(**a)).map(|(p, _)| p).collect()
+    }
+
+    /// As `choose`, where an index that is read from memory keeps the factors from falling into two sides.
+    fn choose_selected(&mut self, raws: &[Raw], axes: &[OutAxis]) -> Option<(Vec<Part>, Vec<Contraction>)> {
+        let first = raws.first()?;
+        if raws.iter().any(|r| r.stmt != first.stmt || r.path != first.path) {
+            return None;
+        }
+        for (factor, index) in self.selectors(first) {
+            self.selector = None;
+            let rows = self.outs(first.stmt, index);
+            self.selector = Some(index);
+            let Ok((mut parts, mut folds)) = self.choose(raws, axes) else { continue };
+            let [a, b] = [Part::M, Part::N].map(|p| parts.iter().filter(|&&q| q == p).count());
+            if a == 0 || b == 0 {
+                continue;
+            }
+            // The selected operand is B, and its selector depends on rows alone.
+            if folds.iter().all(|c| c.a.exprs.contains(&factor)) {
+                folds.iter_mut().for_each(|c| std::mem::swap(&mut c.a, &mut c.b));
+                for p in &mut parts {
+                    *p = match *p {
+                        Part::M => Part::N,
+                        Part::N => Part::M,
+                        Part::Batch => Part::Batch,
+                    };
+                }
+            }
+            let by_row =
+                rows.iter().all(|&p| parts[p] != Part::N) && rows.iter().any(|&p| parts[p] == Part::M);
+            if by_row
+                && folds.iter().all(|c| c.b.exprs.iter().any(|&e| below(self.graph, e).contains(&index)))
+            {
+                return Some((parts, folds));
+            }
+        }
+        self.selector = None;
+        None
+    }
+
+    /// Indices of factors that are read from memory and do not change along the sum, if a factor has one such.
+    fn selectors(&self, raw: &Raw) -> Vec<(ExprId, ExprId)> {
+        let of = |&f: &ExprId| {
+            let Expr::Read(r) = self.graph.expr(f) else { return None };
+            let data = |&&i: &&ExprId| !reads_of(self.graph, i).is_empty();
+            let found: Vec<ExprId> = r.index.iter().filter(data).copied().collect();
+            let [index] = found[..] else { return None };
+            let free = self.facts.free(index);
+            let still = raw.k.iter().all(|k| !free.contains(&k.axis));
+            let folds = below(self.graph, index).iter().any(|&e| matches!(self.graph.expr(e), Expr::Fold(_)));
+            (still && !folds).then_some((f, index))
+        };
+        raw.factors.iter().filter_map(of).collect()
     }
 
     fn guard_expr(guard: Guard) -> ExprId {
@@ -543,6 +628,9 @@ impl Split<'_, '_> {
             hoisted: raw.hoisted.clone(),
             result_guards: Vec::new(),
         };
+        if let Some(known) = self.selector {
+            return self.fit_selected(raw, known, c);
+        }
         for &g in &raw.masks {
             self.mask(raw, g, parts, &mut c)?;
         }
@@ -558,6 +646,27 @@ impl Split<'_, '_> {
                 return Err(format!(
                     "the {name} factor may only be read under a condition on the other's axes"
                 ));
+            }
+        }
+        Ok(c)
+    }
+
+    /// Rows that do not look at the sum choose no B; all others may read both factors.
+    fn fit_selected(&self, raw: &Raw, known: ExprId, mut c: Contraction) -> Result<Contraction, String> {
+        let other_rows = "B is chosen by data under a condition that is not on the row alone";
+        let by_row = |g: &Guard| {
+            let free = self.facts.free(Self::guard_expr(*g));
+            let rows = self.facts.free(known);
+            self.defines[raw.stmt].axes.iter().all(|a| !free.contains(a) || rows.contains(a))
+                && self.stands_in(*g)
+        };
+        if raw.hidden || !raw.masks.is_empty() || !raw.path.iter().all(by_row) {
+            return Err(other_rows.into());
+        }
+        for factor in [&mut c.a, &mut c.b] {
+            let chosen = factor.exprs.iter().any(|&e| below(self.graph, e).contains(&known));
+            if !chosen && !factor.exprs.iter().all(|&e| is_safe(self.graph, self.facts, e)) {
+                factor.guards.extend(raw.path.iter().copied());
             }
         }
         Ok(c)
@@ -633,7 +742,8 @@ impl Split<'_, '_> {
         };
         let first = of(folds.first()?)?;
         let masked = folds.iter().any(|c| !c.a.guards.is_empty() || !c.b.guards.is_empty());
-        (axis.lo == 0 && !masked && folds.iter().all(|c| of(c) == Some(first))).then_some(first)
+        (axis.lo == 0 && !masked && self.selector.is_none() && folds.iter().all(|c| of(c) == Some(first)))
+            .then_some(first)
     }
 
     /// The constant by which a factor divides an axis wherever it uses it.

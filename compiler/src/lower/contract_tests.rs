@@ -685,5 +685,51 @@ fn packed_convolutions() {
         }
     }
 }
+
+/// y[m, n] = sum[k](x[m, k] · w[g[m], n, k]), or 0 where g[m] is no expert if `guarded`.
+fn experts(dtype: DType, (m, n, k): (i64, i64, i64), e: i64, guarded: bool) -> Plan {
+    let mut g = G::default();
+    let x = g.input("x", dtype, &[m, k]);
+    let w = g.input("w", dtype, &[e, n, k]);
+    let of = g.input("g", DType::I32, &[m]);
+    g.g.tensors[of.0 as usize].range = Some((0, e + 1));
+    let y = g.result("y", DType::F32, &[m, n]);
+    let ((am, em), (an, en), (ak, ek)) = (g.axis("m", m), g.axis("n", n), g.axis("k", k));
+    let own = g.read(of, &[em]);
+    let own = cast(&mut g, Ty::I64, own);
+    let (rx, rw) = (g.read(x, &[em, ek]), g.read(w, &[own, en, ek]));
+    let body = g.mul(rx, rw);
+    let mut value = g.sum(&[ak], body);
+    if guarded {
+        let (count, other) = (g.g.int(e), lit(&mut g, -2.0));
+        let there = g.call(Func::Lt, &[own, count]);
+        value = select(&mut g, there, value, other);
+    }
+    g.define(y, &[am, an], value);
+    g.plan()
+}
+
+/// Rows choose their B: sorted, all alike, or in any order; some look at no sum.
+#[test]
+fn rows_choose_their_matrix() {
+    let (m, n, k) = (75, 40, 56);
+    let orders: [fn(i64) -> i64; 4] = [|i| i / 30, |_| 1, |i| (i * 7 + i / 5) % 3, |i| i / 64 * 2];
+    for dtype in [DType::F16, DType::F32] {
+        for guarded in [false, true] {
+            let plan = experts(dtype, (m, n, k), 3, guarded);
+            super::contract::recognise(&plan.graph, &[0]).expect("a product");
+            for order in orders {
+                for split in [1, 2] {
+                    let mut data = inputs(&plan.graph, 8);
+                    let gone = |i: i64| if guarded && i % 11 == 0 { 3 } else { order(i) };
+                    let chosen: Vec<i64> = (0..m).map(gone).collect();
+                    data.tensors.insert("g".into(), HostTensor::from_i64(DType::I32, &[m], &chosen));
+                    let s = with(Schedule::default(), "y", &[("split", "k", split), ("block", "m", 32)]);
+                    check_as(&plan, "sm_90a", &s, &data);
+                }
+            }
+        }
+    }
+}
 #[path = "contract_hopper_tests.rs"]
 mod hopper;

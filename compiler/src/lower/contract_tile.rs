@@ -417,7 +417,9 @@ fn pipelines(
     if wished.is_some_and(|s| s > 32) {
         return Err(wishes.refuse("stages", "", "at most 32"));
     }
-    let limit = target.shared_per_block;
+    // Where rows choose B, a block keeps their choices beside the tiles.
+    let choices = if ground.shape.selector.is_some() { sides.0.block * 8 } else { 0 };
+    let limit = target.shared_per_block - choices;
     let of = |d: &Draft| -> Result<FoldTile, Refusal> {
         let mut last = None;
         for step in steps(d) {

@@ -20,6 +20,7 @@ mod contract_mma;
 mod contract_operand;
 mod contract_pack;
 pub mod contract_pattern;
+mod contract_select;
 #[cfg(test)]
 mod contract_tests;
 mod contract_tile;

@@ -136,10 +136,11 @@ fn functions_are_approximate_where_the_first_rounding_is_narrow() {
         let program = check(&Case::new(&text).tensor("x", data(DType::BF16, &[6000])));
         assert_eq!(approximate(&program), near, "{y}");
     }
-    // A comparison, a conversion to an integer, an f32 result: one such use, and the value is exact in all.
-    for other in ["f32(exp(x[n]))", "i32(exp(x[n]))", "if exp(x[n]) > 1 then 1 else 0"] {
-        let text =
-            format!("op f[N](x: bf16[N]) -> (y: bf16[N], z: f32[N]) {{ y[n] = exp(x[n])\n z[n] = {other} }}");
+    // A conversion to an integer, a comparison, an f32 result: one such use, and the value is exact in all.
+    for other in ["e[n]", "i32(e[n])", "if e[n] > 1 then 1 else 0"] {
+        let text = format!(
+            "op f[N](x: bf16[N]) -> (y: bf16[N], z: f32[N]) {{\n e[n] = exp(x[n])\n y[n] = e[n]\n z[n] = {other}\n}}"
+        );
         let program = check(&Case::new(&text).tensor("x", data(DType::BF16, &[6000])));
         assert!(!approximate(&program), "{other}");
     }

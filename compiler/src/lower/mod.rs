@@ -51,6 +51,7 @@ pub mod scatter;
 pub mod schedule;
 pub mod simt_to_cuda;
 pub mod sort;
+mod sort_select;
 pub mod step;
 pub mod step_split;
 pub mod thread;

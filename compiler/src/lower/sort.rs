@@ -2,12 +2,13 @@
 //!
 //! Keys are computed into a workspace. A block sorts a run of a row in shared memory (bitonic, on key and position
 //! together: a strict total order, so the result is stable and the same in every run); longer rows are merged from
-//! sorted runs, each element finding its place by a binary search in the neighbouring run.
+//! sorted runs, each element finding its place by a binary search in the neighbouring run. Where only the first
+//! places of long rows are read, those alone are found (`sort_select.rs`).
 
 use super::map::{bind_axes, count, launch_points};
 use super::read::{Index, to};
 use super::scalar::{Emit, Num, add, and, arith, cast, cmp, int_of, int_op, lit32, mul, not, sub};
-use super::{Lowering, MAX_GRID_X, Refusal};
+use super::{Lowering, MAX_GRID_X, Refusal, sort_select};
 use crate::ir::graph::{Sort, Stmt as GraphStmt};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::{Arg, BufferId, Launch, Step};
@@ -46,6 +47,10 @@ fn argsort<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort) -> Result<(), 
     if count(&dims, sort.span, name)? == 0 {
         return Ok(());
     }
+    if let Some(places) = sort_select::first_places(cx, sort) {
+        sort_select::lower(cx, name, sort, places);
+        return Ok(());
+    }
     let n = *dims.last().expect("a sorted tensor has an axis");
     let rows: i64 = dims[..dims.len() - 1].iter().product();
     let keys = keys(cx, name, sort, &dims)?;
@@ -63,7 +68,7 @@ fn argsort<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort) -> Result<(), 
 }
 
 /// The element of the target at coordinates of which the sorted axis is the last.
-fn target_index(t: &crate::ir::graph::Tensor, along: usize, at: &[Num]) -> Vec<Index> {
+pub fn target_index(t: &crate::ir::graph::Tensor, along: usize, at: &[Num]) -> Vec<Index> {
     let mut at = at.to_vec();
     let last = at.pop().expect("a sorted tensor has an axis");
     at.insert(along, last);

@@ -240,6 +240,14 @@ fn scans_and_sorts_in_use() {
     }";
     check_text(top, "top", &[("T", 5), ("E", 60), ("K", 4)]);
     check_text(top, "top", &[("T", 2), ("E", 3000), ("K", 7)]);
+    // Few distinct values: ties go by position, through the digits of the position.
+    check_text(top, "top", &[("T", 3), ("E", 5000), ("K", 50)]);
+    check_text(top, "top", &[("T", 1), ("E", 9001), ("K", 1000)]);
+    let along = "op first[E, T](s: i32[E, T]) -> (id: i32[3, T]) {
+        order[e, t] = argsort[e](s[e, t])
+        id[k, t] = order[k, t]
+    }";
+    check_text(along, "first", &[("E", 4200), ("T", 2)]);
     let odd = "op odd[N](x: f32[N]) -> (o: i4[N]) { r[i in 0..N] = argsort[i](x[i]) o[i] = r[i] }";
     check_text(odd, "odd", &[("N", 8)]);
 }

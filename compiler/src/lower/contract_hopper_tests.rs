@@ -50,18 +50,19 @@ fn sizes_that_divide_nothing() {
     // Along the rows a line must be whole 16 bytes, along K only its pitch.
     hopper(&matmul(BF16, (136, 72, 67), LAYOUTS[3]));
     // Pitches that are not: the other main loop.
-    assert!(!is_hopper(&matmul(BF16, (128, 128, 100), NT), &Schedule::default()));
+    let asked = with(Schedule::default(), "y", &[("warpgroups", "", 2)]);
+    assert!(!is_hopper(&matmul(BF16, (128, 128, 100), NT), &asked));
 }
 
 #[test]
 fn every_block() {
-    let plan = matmul(BF16, (136, 264, 200), NT);
-    let blocks = [(128, 256), (128, 192), (256, 128), (128, 128), (128, 64), (64, 256), (64, 128), (128, 88)];
+    let plan = matmul(BF16, (72, 136, 72), NT);
+    let blocks = [(128, 256), (128, 192), (256, 128), (128, 64), (64, 256), (64, 128), (128, 88)];
     for (m, n) in blocks {
         hopper_as(&plan, &with(Schedule::default(), "y", &[("block", "m", m), ("block", "n", n)]));
     }
     for layout in LAYOUTS {
-        let plan = matmul(F16, (136, 264, 200), layout);
+        let plan = matmul(F16, (136, 136, 72), layout);
         hopper_as(&plan, &with(Schedule::default(), "y", &[("block", "m", 256), ("block", "n", 128)]));
     }
 }
@@ -103,4 +104,76 @@ fn batches_and_epilogues() {
         g.define(y, &[ab, am, an], value);
         hopper(&g.plan());
     }
+}
+
+/// The program of a small product, changed.
+fn changed(change: &dyn Fn(&mut Vec<Simt>)) -> sim::Kind {
+    fn walk(stmts: &mut Vec<Simt>, change: &dyn Fn(&mut Vec<Simt>)) {
+        change(stmts);
+        for s in stmts {
+            match s {
+                Simt::If { then, otherwise, .. } => {
+                    walk(then, change);
+                    walk(otherwise, change);
+                }
+                Simt::For { body, .. } => walk(body, change),
+                _ => {}
+            }
+        }
+    }
+    let plan = matmul(BF16, (64, 64, 512), NT);
+    let schedule =
+        with(Schedule::default(), "y", &[("warpgroups", "", 1), ("block", "n", 64), ("stages", "", 3)]);
+    let mut program = plan_to_program(&plan, target("sm_90a"), &schedule).expect("it lowers");
+    walk(&mut program.kernels[0].body, change);
+    let got = sim::run(&program, &inputs(&plan.graph, 7), &sim::SimOptions::default());
+    got.expect_err("what is missing is found").kind
+}
+
+fn op(s: &Simt) -> Option<Intrinsic> {
+    match s {
+        Simt::Intrinsic { op, .. } => Some(*op),
+        _ => None,
+    }
+}
+
+#[test]
+fn what_is_missing_is_found() {
+    use sim::Kind::{Deadlock, Race, Uninitialised};
+    let without = |wanted: fn(&[Simt], usize) -> bool| {
+        changed(&|stmts: &mut Vec<Simt>| {
+            let keep: Vec<bool> = (0..stmts.len()).map(|i| !wanted(stmts, i)).collect();
+            let mut keep = keep.into_iter();
+            stmts.retain(|_| keep.next().unwrap_or(true));
+        })
+    };
+    // The copies do not wait for the stage to be free.
+    let kind = without(|stmts, i| {
+        let loads = stmts.iter().any(|s| matches!(op(s), Some(Intrinsic::TmaLoad { .. })));
+        loads && op(&stmts[i]) == Some(Intrinsic::MbarrierWait)
+    });
+    assert_eq!(kind, Race);
+    // The products do not wait for the copies.
+    let kind = without(|stmts, i| {
+        let loads = stmts.iter().any(|s| matches!(op(s), Some(Intrinsic::TmaLoad { .. })));
+        !loads && op(&stmts[i]) == Some(Intrinsic::MbarrierWait)
+    });
+    assert!(matches!(kind, Race | Uninitialised), "{kind:?}");
+    // Stages are given back while products still read them.
+    assert_eq!(without(|stmts, i| op(&stmts[i]) == Some(Intrinsic::WgmmaWait(1))), Race);
+    // The accumulators are read before they are there.
+    assert_eq!(without(|stmts, i| op(&stmts[i]) == Some(Intrinsic::WgmmaWait(0))), Uninitialised);
+    // Nobody gives stages back; nobody says how many bytes come.
+    assert_eq!(without(|stmts, i| op(&stmts[i]) == Some(Intrinsic::MbarrierArrive)), Deadlock);
+    assert_eq!(without(|stmts, i| op(&stmts[i]) == Some(Intrinsic::MbarrierExpect)), Deadlock);
+    assert_eq!(without(|stmts, i| op(&stmts[i]) == Some(Intrinsic::WgmmaFence)), Race);
+    // One operand's bytes are not counted.
+    let kind = changed(&|stmts| {
+        for s in stmts {
+            if let Simt::Intrinsic { op: Intrinsic::MbarrierExpect, args, .. } = s {
+                args[1] = crate::ir::simt::Expr::U32(64 * 128);
+            }
+        }
+    });
+    assert!(matches!(kind, Deadlock | Race | Uninitialised), "{kind:?}");
 }

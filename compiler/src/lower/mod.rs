@@ -153,7 +153,8 @@ pub fn tiles(
     target: &Target,
     schedule: &Schedule,
 ) -> Result<Vec<(String, Form, Option<Tile>)>, Refusal> {
-    let cx = Lowering::new(plan, target, schedule);
+    let whole = schedule::effective(plan, target, schedule);
+    let cx = Lowering::new(plan, target, &whole);
     let tile = |k: &PlanKernel| match k.form {
         Form::Contract => contract::tile(&cx, k).map(Some),
         _ => Ok(None),

@@ -529,9 +529,17 @@ impl Split<'_, '_> {
     fn selectors(&self, raw: &Raw) -> Vec<(ExprId, ExprId)> {
         let of = |&f: &ExprId| {
             let Expr::Read(r) = self.graph.expr(f) else { return None };
-            let data = |&&i: &&ExprId| !reads_of(self.graph, i).is_empty();
-            let found: Vec<ExprId> = r.index.iter().filter(data).copied().collect();
-            let [index] = found[..] else { return None };
+            let data = |&d: &usize| !reads_of(self.graph, r.index[d]).is_empty();
+            let found: Vec<usize> = (0..r.index.len()).filter(data).collect();
+            let [dim] = found[..] else { return None };
+            let index = r.index[dim];
+            // Where most rows choose for themselves, a pass would make one row of its tile.
+            let rows = self.outs(raw.stmt, index).into_iter();
+            let rows = rows.filter_map(|p| self.graph.axis_range(self.defines[raw.stmt].axes[p]));
+            let rows = rows.fold(1i64, |n, (lo, hi)| n.saturating_mul(hi - lo));
+            if rows / 2 < self.graph.tensor(r.tensor).dims[dim] {
+                return None;
+            }
             let free = self.facts.free(index);
             let still = raw.k.iter().all(|k| !free.contains(&k.axis));
             let folds = below(self.graph, index).iter().any(|&e| matches!(self.graph.expr(e), Expr::Fold(_)));

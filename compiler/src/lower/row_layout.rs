@@ -77,8 +77,12 @@ fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize) -> La
     const BLOCK: i64 = 128;
     /// Threads up to which a block has 128 registers for each.
     const ROOMY: i64 = 512;
+    /// Packed elements above which blocks of few threads do not share a multiprocessor.
+    const WIDE: i64 = 16384;
     let each = match packs {
         _ if rows < 2 * SMS => vector,
+        // One block a multiprocessor either way: more threads hide more.
+        true if points > WIDE && points <= 2 * WIDE => 2 * EACH,
         true if points > 8192 => 4 * EACH,
         true if points > 2048 => 2 * EACH,
         _ => EACH.max(vector),
@@ -88,7 +92,7 @@ fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize) -> La
         _ if rows < 2 * SMS => lanes,
         // Read once from memory: many blocks with a few loads each.
         _ if passes == 1 && points > longest_held(packs) => lanes.min(256),
-        n if n > ROOMY * RESIDENT => lanes,
+        n if n > ROOMY * RESIDENT || packs && n > WIDE => lanes,
         _ => lanes.min(ROOMY),
     };
     let per_block = (BLOCK / lanes).max(1).min(power(rows)).max(32 / lanes.min(32));

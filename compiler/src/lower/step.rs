@@ -7,10 +7,11 @@ use super::recur::{Parts, parts};
 use super::scalar::{Emit, Num, arith, cast, int_of};
 use super::step_split::{self, Split};
 use super::{Lowering, Refusal};
-use crate::ir::graph::ScalarId;
+use crate::ir::graph::{Expr as Node, Graph, Read, ScalarId, Stmt};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::Arg;
 use crate::ir::simt::{IntOp, Ty};
+use std::ops::Range;
 
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
     match step_split::split(cx.plan, k)? {
@@ -38,30 +39,72 @@ fn steps<'a>(
     let p = parts(cx.graph, k)?;
     let total = p.total(&k.name)?;
     cx.repeat(total, |cx| {
-        for m in 0..p.recur.members.len() {
+        let mut m = 0;
+        while m < p.recur.members.len() {
             for sum in before.get(m).into_iter().flatten() {
                 cx.lower_form(sum)?;
             }
-            member(cx, k, &p, m, total)?;
+            let mut end = m + 1;
+            while end < p.recur.members.len()
+                && before.get(end).is_none_or(Vec::is_empty)
+                && joins(cx.graph, &p, m..end)
+            {
+                end += 1;
+            }
+            members(cx, k, &p, m..end, total)?;
+            m = end;
         }
         step.into_iter().for_each(|s| cx.count_by(s));
         Ok(())
     })
 }
 
-fn member<'a>(
+/// Can the member after these share their launch? It has their points, and reads them at this step only at its own.
+fn joins(graph: &Graph, p: &Parts<'_>, with: Range<usize>) -> bool {
+    let next = with.end;
+    let shape = |m: usize| (p.dims(graph, m, &p.free[m]), p.dims(graph, m, &p.coupled[m]));
+    if shape(with.start) != shape(next) {
+        return false;
+    }
+    let d = &p.recur.members[next];
+    let stepped: Vec<usize> = p.recur.steps.iter().map(|s| s.position[next]).collect();
+    let plain = |m: usize| -> Vec<usize> { p.free[m].iter().chain(&p.coupled[m]).copied().collect() };
+    let own = plain(next);
+    super::index::reads(graph, &Stmt::Define(d.clone())).iter().all(|(_, r)| {
+        let Some(of) = with.clone().find(|&m| p.recur.members[m].target == r.tensor) else { return true };
+        // At the same step or an earlier one: at the reader's own point, it is its own thread's either way.
+        let is =
+            |i: crate::ir::graph::ExprId, a: usize| matches!(graph.expr(i), Node::Axis(x) if *x == d.axes[a]);
+        let here = plain(of).iter().zip(&own).all(|(&at, &a)| is(r.index[at], a));
+        let now = p.recur.steps.iter().zip(&stepped).all(|(s, &a)| is(r.index[s.position[of]], a));
+        here || !now && earlier(graph, p, r, of, next)
+    })
+}
+
+/// Is a member read at a fixed number of steps before, wherever in the step it is?
+fn earlier(graph: &Graph, p: &Parts<'_>, r: &Read, of: usize, reader: usize) -> bool {
+    let [step] = &p.recur.steps[..] else { return false };
+    let axis = p.recur.members[reader].axes[step.position[reader]];
+    let by = super::thread::offset(graph, r.index[step.position[of]], &[axis]);
+    by.is_some_and(|by| if step.descending { by > 0 } else { by < 0 })
+}
+
+fn members<'a>(
     cx: &mut Lowering<'a>,
     k: &PlanKernel,
     p: &Parts<'a>,
-    m: usize,
+    group: Range<usize>,
     total: i64,
 ) -> Result<(), Refusal> {
+    let m = group.start;
     let (free, coupled) = (p.dims(cx.graph, m, &p.free[m]), p.dims(cx.graph, m, &p.coupled[m]));
     let split = free.len();
     let dims = [free, coupled].concat();
     launch_points(cx, &k.name, &dims, p.recur.members[m].span, |e, at| {
         let steps = counter(e, p, total);
-        p.define(e, m, &steps, &at[..split], &at[split..], &mut |_, _| {});
+        for m in group {
+            p.define(e, m, &steps, &at[..split], &at[split..], &mut |_, _| {});
+        }
     })
 }
 

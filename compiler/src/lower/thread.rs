@@ -93,7 +93,7 @@ fn distance(graph: &Graph, p: &Parts<'_>, r: &Read) -> Option<i64> {
 }
 
 /// `c` of an index `axis + c`.
-fn offset(graph: &Graph, id: ExprId, axes: &[AxisId]) -> Option<i64> {
+pub(super) fn offset(graph: &Graph, id: ExprId, axes: &[AxisId]) -> Option<i64> {
     let lit = |id: ExprId| match graph.expr(id) {
         Node::Lit(Value::I64(v)) => Some(*v),
         _ => None,

@@ -21,10 +21,9 @@ use std::collections::BTreeMap;
 pub const STEP: i64 = 64;
 /// Bytes of shared memory left for barriers and alignment.
 const SPARE: u32 = 2048;
-/// Whether products take this main loop that do not ask for it by `warpgroups`.
-const BY_DEFAULT: bool = false;
-/// Rows or columns below which the other main loop is better, and terms.
+/// Rows or columns below which the other main loop is taken, and terms, unless the settings ask for this one.
 const LEAST: i64 = 64;
+const LEAST_TERMS: i64 = 128;
 
 /// A tile with what its copies need.
 pub struct Hopper {
@@ -301,11 +300,8 @@ fn best(
     if steps.iter().flatten().any(|&s| s != STEP) || shape.m.is_empty() || shape.n.is_empty() {
         return Ok(None);
     }
-    if groups.is_none() && !BY_DEFAULT {
-        return Ok(None);
-    }
     let asked = m.is_some() || n.is_some() || groups.is_some();
-    if !asked && (a.rows < LEAST || b.rows < LEAST || c.terms() < LEAST) {
+    if !asked && (a.rows < LEAST || b.rows < LEAST || c.terms() < LEAST_TERMS) {
         return Ok(None);
     }
     let split = wishes.split()?;

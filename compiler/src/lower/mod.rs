@@ -41,6 +41,7 @@ mod recur;
 mod row;
 mod row_layout;
 mod row_online;
+mod row_open;
 mod row_pass;
 mod row_reduce;
 mod row_split;

@@ -302,7 +302,7 @@ pub fn run<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>) {
         _ if points(&pass.dims) == Some(0) => {}
         Some(dims) if !pass.ordered => rounds_of(row, pass, &Rounds::new(row, dims), &accs),
         Some(dims) => pieces(row, pass, dims, &accs),
-        None => open_ranges(row, pass, &accs),
+        None => super::row_open::run(row, pass, &accs),
     }
     let found: Vec<Acc> = accs.iter().flatten().cloned().collect();
     let lanes = row.lanes.clone();
@@ -364,7 +364,7 @@ pub fn accumulators<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>) -> Vec<Option<Ac
 }
 
 /// The condition under which a fold is evaluated at all.
-fn guard_of(e: &mut Emit<'_>, item: &Item<'_>) -> Option<Expr> {
+pub(super) fn guard_of(e: &mut Emit<'_>, item: &Item<'_>) -> Option<Expr> {
     let Kind::Fold { guard, .. } = &item.kind else { return None };
     let conds: Vec<Expr> = guard
         .iter()
@@ -764,61 +764,4 @@ fn each_item<'a>(
         let stmts = row.e.close();
         stmts.into_iter().for_each(|s| row.e.push(s));
     }
-}
-
-/// A fold whose ranges depend on the row or on data: the threads share its first axis; the others are loops.
-fn open_ranges<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, accs: &[Option<Acc>]) {
-    for (item, acc) in pass.items.iter().zip(accs) {
-        let (Kind::Fold { fold, .. }, Some(acc)) = (&item.kind, acc) else { continue };
-        let guard = guard_of(&mut row.e, item);
-        row.e.open();
-        open_range(row, item, fold, acc, pass.ordered);
-        let stmts = row.e.close();
-        match guard {
-            Some(cond) => row.e.push(Stmt::If { cond, then: stmts, otherwise: Vec::new() }),
-            None => stmts.into_iter().for_each(|s| row.e.push(s)),
-        }
-    }
-}
-
-fn open_range<'a>(row: &mut Row<'a, '_>, item: &Item<'a>, fold: &Fold, acc: &Acc, ordered: bool) {
-    let axis = fold.axes[0];
-    let (lo, hi) = row.e.range(axis);
-    let ty = row.e.loop_ty(axis);
-    let lanes = row.layout.lanes;
-    let (lo, hi) = (Num { expr: super::read::to(lo, ty), ty }, Num { expr: super::read::to(hi, ty), ty });
-    let lane = Num { expr: super::read::to(row.lanes.lane.clone(), ty), ty };
-    let (first, end, step) = if ordered {
-        let span = arith(IntOp::Max, arith(IntOp::Sub, hi.clone(), lo.clone()), int_of(ty, 0));
-        let each = arith(IntOp::Div, arith(IntOp::Add, span, int_of(ty, lanes - 1)), int_of(ty, lanes));
-        let each = Num { expr: row.e.named("each", ty, each.expr), ty };
-        let first = arith(IntOp::Add, lo, arith(IntOp::Mul, lane, each.clone()));
-        let first = Num { expr: row.e.named("first", ty, first.expr), ty };
-        let end = arith(IntOp::Min, arith(IntOp::Add, first.clone(), each), hi);
-        (first, end, 1)
-    } else {
-        (arith(IntOp::Add, lo, lane), hi, lanes)
-    };
-    let end = row.e.named("end", ty, end.expr);
-    let var = row.e.kernel.var(row.graph.axis(axis).name.clone(), ty);
-    row.e.open();
-    row.e.bind_axis(axis, Expr::Var(var), ty);
-    rest(&mut row.e, item, fold, acc, 1);
-    let body = row.e.close();
-    row.e.push(Stmt::For {
-        var,
-        lo: first.expr,
-        hi: end,
-        step: int_of(ty, step).expr,
-        unroll: Unroll::Auto,
-        body,
-    });
-}
-
-/// The axes after the first, as loops of the thread.
-fn rest<'a>(e: &mut Emit<'a>, item: &Item<'a>, fold: &Fold, acc: &Acc, depth: usize) {
-    let Some(&axis) = fold.axes.get(depth) else { return take(e, item, fold, acc, None) };
-    let (lo, hi) = e.range(axis);
-    let ty = e.loop_ty(axis);
-    e.for_axis(axis, ty, lo, hi, |e| rest(e, item, fold, acc, depth + 1));
 }

@@ -15,3 +15,7 @@ pub mod reference;
 pub mod rules;
 pub mod sim;
 pub mod vocab;
+
+/// Tests inside the crate share helpers with those outside.
+#[cfg(test)]
+extern crate self as girih_compiler;

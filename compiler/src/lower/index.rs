@@ -86,13 +86,27 @@ pub struct Facts<'a> {
     graph: &'a Graph,
     /// The statement that defines each tensor.
     definer: HashMap<TensorId, usize>,
-    uses: Vec<u32>,
+    uses: OnceCell<Vec<u32>>,
     intervals: RefCell<HashMap<ExprId, Interval>>,
     tensors: RefCell<HashMap<TensorId, Interval>>,
     axes: RefCell<HashMap<ExprId, Rc<BTreeSet<AxisId>>>>,
     params: RefCell<HashMap<ExprId, bool>>,
     faults: RefCell<HashMap<ExprId, bool>>,
     relaxed: OnceCell<Vec<bool>>,
+}
+
+/// How many nodes and statements use each expression.
+fn uses(graph: &Graph) -> Vec<u32> {
+    let mut uses = vec![0u32; graph.exprs.len()];
+    for id in 0..graph.exprs.len() {
+        for child in graph.children(ExprId(id as u32)) {
+            uses[child.0 as usize] += 1;
+        }
+    }
+    for root in graph.stmts.iter().flat_map(roots) {
+        uses[root.0 as usize] += 1;
+    }
+    uses
 }
 
 impl<'a> Facts<'a> {
@@ -103,19 +117,10 @@ impl<'a> Facts<'a> {
             .enumerate()
             .flat_map(|(i, s)| s.targets().into_iter().map(move |t| (t, i)))
             .collect();
-        let mut uses = vec![0u32; graph.exprs.len()];
-        for id in 0..graph.exprs.len() {
-            for child in graph.children(ExprId(id as u32)) {
-                uses[child.0 as usize] += 1;
-            }
-        }
-        for root in graph.stmts.iter().flat_map(roots) {
-            uses[root.0 as usize] += 1;
-        }
         Facts {
             graph,
             definer,
-            uses,
+            uses: OnceCell::new(),
             intervals: RefCell::default(),
             tensors: RefCell::default(),
             axes: RefCell::default(),
@@ -136,7 +141,7 @@ impl<'a> Facts<'a> {
 
     /// How many expressions and statements refer to this one.
     pub fn uses(&self, id: ExprId) -> u32 {
-        self.uses[id.0 as usize]
+        self.uses.get_or_init(|| uses(self.graph))[id.0 as usize]
     }
 
     /// Inclusive bounds of an axis's values (of some point, if its range is not empty).

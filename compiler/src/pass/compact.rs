@@ -5,11 +5,12 @@
 use super::facts;
 use super::subst::map_children;
 use crate::ir::graph::*;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-/// The same graph without unused expressions. Tensors and axes keep their ids; an axis that nothing uses gets an
-/// empty range.
-pub fn compact(old: Graph) -> Graph {
+/// The same graph without unused expressions, and without those tensors from number `fixed` on that nothing defines.
+/// Other tensors and axes keep their ids; an axis that nothing uses gets an empty range.
+pub fn compact(mut old: Graph, fixed: usize) -> Graph {
+    let tensors = drop_undefined(&mut old, fixed);
     let mut new = Graph::default();
     new.op = old.op.clone();
     new.sizes = old.sizes.clone();
@@ -23,7 +24,8 @@ pub fn compact(old: Graph) -> Graph {
     for a in &mut new.axes {
         (a.lo, a.hi) = (nothing, nothing);
     }
-    let mut copy = Copy { old: &old, new: &mut new, done: HashMap::new(), axes: vec![false; old.axes.len()] };
+    let axes = vec![false; old.axes.len()];
+    let mut copy = Copy { old: &old, new: &mut new, done: HashMap::new(), axes, tensors: &tensors };
     let fold_fns = old
         .fold_fns
         .iter()
@@ -39,6 +41,27 @@ pub fn compact(old: Graph) -> Graph {
     new
 }
 
+/// Removes the tensors from `fixed` on that have no definition; the statements are renumbered at once. Gives each old
+/// tensor's new number, for the reads.
+fn drop_undefined(g: &mut Graph, fixed: usize) -> Vec<TensorId> {
+    let defined: BTreeSet<TensorId> = g.stmts.iter().flat_map(Stmt::targets).collect();
+    let mut to = Vec::new();
+    let mut kept = Vec::new();
+    for (i, t) in std::mem::take(&mut g.tensors).into_iter().enumerate() {
+        to.push(TensorId(kept.len() as u32));
+        if i < fixed || defined.contains(&TensorId(i as u32)) {
+            kept.push(t);
+        }
+    }
+    g.tensors = kept;
+    for s in &mut g.stmts {
+        if let Stmt::Define(d) = s {
+            d.target = to[d.target.0 as usize];
+        }
+    }
+    to
+}
+
 fn axes_of(s: &Stmt) -> Vec<AxisId> {
     match s {
         Stmt::Recur(r) => r.members.iter().flat_map(|d| d.axes.clone()).collect(),
@@ -51,6 +74,7 @@ struct Copy<'a> {
     new: &'a mut Graph,
     done: HashMap<ExprId, ExprId>,
     axes: Vec<bool>,
+    tensors: &'a [TensorId],
 }
 
 impl Copy<'_> {
@@ -73,7 +97,10 @@ impl Copy<'_> {
             Expr::Fold(f) => f.axes.iter().for_each(|&a| self.axis(a)),
             _ => {}
         }
-        let node = map_children(self.old.expr(e).clone(), &mut |c| self.expr(c));
+        let mut node = map_children(self.old.expr(e).clone(), &mut |c| self.expr(c));
+        if let Expr::Read(r) = &mut node {
+            r.tensor = self.tensors[r.tensor.0 as usize];
+        }
         let to = self.new.add(node, self.old.ty(e), self.old.span(e));
         self.done.insert(e, to);
         to

@@ -115,7 +115,8 @@ impl Facts {
     }
 }
 
-fn own_work(e: &Expr) -> f64 {
+/// Scalar operations of one node.
+pub fn own_work(e: &Expr) -> f64 {
     match e {
         Expr::Lit(_) | Expr::Axis(_) | Expr::Scalar(_) | Expr::Param(_) => 0.0,
         Expr::Call(f, _) => f.row().cost as f64,

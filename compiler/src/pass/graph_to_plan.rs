@@ -2,13 +2,17 @@
 //!
 //! Values that cost less to compute again than to store go into their readers (`inline`); the e-graph
 //! simplifies what stands then (`egraph_to_plan`); reductions that would be
-//! computed again and again become definitions (`hoist`); what is left is grouped into kernels (`group`).
+//! computed again and again become definitions (`hoist`). From there a search in a model of the device looks for a better
+//! set of stored values (`stored`); what is left is grouped into kernels (`group`).
 
-use super::{egraph_to_plan, group, hoist, inline};
+use super::{egraph_to_plan, group, hoist, inline, stored};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
 use crate::lower::contract_pattern::{self, ContractShape};
 use crate::rules::Class;
+use girih_dsl::ast::Span;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What the caller may ask of the planner.
 #[derive(Clone, Debug)]
@@ -17,30 +21,97 @@ pub struct PlanOptions {
     pub force: Option<Form>,
     /// Inline, rewrite and merge. Off: each statement is a kernel.
     pub fuse: bool,
+    /// Search for a better set of stored values than the one chosen value by value.
+    pub search: bool,
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        PlanOptions { force: None, fuse: true }
+        PlanOptions { force: None, fuse: true, search: true }
     }
 }
 
 /// Plans a bound graph.
 pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
-    let mut graph = graph.clone();
-    let mut notes = Vec::new();
-    let mut saved = 0;
-    let takes = |g: &Graph, d: &Define| contracts(g, d, options.force);
-    if options.fuse {
-        let wishes = inline::Wishes::of(&graph);
-        saved += inline::inline(&mut graph, &wishes, &takes, &mut notes);
-        egraph_to_plan::simplify(&mut graph, Class::Reassociates, &mut notes);
-        saved -= hoist::hoist(&mut graph, &wishes, &takes, &mut notes);
-        graph = super::compact::compact(graph);
-        let kernels = group::group(&graph, options.force, &takes, &mut notes);
-        return Plan { graph, kernels, bytes_saved: saved.max(0), notes };
+    if !options.fuse {
+        return each_statement(graph.clone(), options);
     }
-    each_statement(graph, options)
+    let mut notes = Vec::new();
+    let wishes = inline::Wishes::of(graph);
+    let mut found = graph.clone();
+    let takes = remembering(options.force);
+    inline::inline(&mut found, &wishes, &takes, &mut notes);
+    egraph_to_plan::simplify(&mut found, Class::Reassociates, &mut notes);
+    hoist::hoist(&mut found, &takes, &mut notes);
+    found = super::compact::compact(found, graph.tensors.len());
+    if options.search && options.force.is_none() {
+        found = search(found, graph, &wishes, &mut notes);
+    }
+    let takes = |g: &Graph, d: &Define| contracts(g, d, options.force);
+    let kernels = group::group(&found, options.force, &takes, &mut notes);
+    let mut said = BTreeSet::new();
+    notes.retain(|n| said.insert(n.clone()));
+    let bytes_saved = (moved(graph) - moved(&found)).max(0);
+    Plan { graph: found, kernels, bytes_saved, notes }
+}
+
+/// The better of what stands and what the search for stored values leads to.
+fn search(found: Graph, written: &Graph, wishes: &inline::Wishes, notes: &mut Vec<String>) -> Graph {
+    let takes = remembering(None);
+    let mut better = found.clone();
+    let mut said = notes.clone();
+    if !stored::choose(&mut better, wishes, &takes, &names(written), &mut said) {
+        *notes = said;
+        return found;
+    }
+    // What came together may be simplified further.
+    let mut simpler = better.clone();
+    egraph_to_plan::simplify(&mut simpler, Class::Reassociates, &mut said);
+    hoist::hoist(&mut simpler, &takes, &mut Vec::new());
+    let of = |g: Graph| {
+        let g = super::compact::compact(g, written.tensors.len());
+        (stored::total(&g, &remembering(None)), g)
+    };
+    let (first, better, simpler) = (of(found), of(better), of(simpler));
+    let better = if simpler.0 < better.0 { simpler } else { better };
+    if better.0 < first.0 {
+        *notes = said;
+        return better.1;
+    }
+    first.1
+}
+
+/// The program's definitions by where their values stand.
+fn names(g: &Graph) -> BTreeMap<Span, String> {
+    let defines = g.stmts.iter().filter_map(|s| if let Stmt::Define(d) = s { Some(d) } else { None });
+    defines.map(|d| (g.span(d.value), g.tensor(d.target).name.clone())).collect()
+}
+
+/// Bytes of the locals that a graph stores, written and read once each.
+fn moved(g: &Graph) -> i64 {
+    let targets = g.stmts.iter().filter(|s| !matches!(s, Stmt::Table { .. })).flat_map(Stmt::targets);
+    let locals = targets.map(|t| g.tensor(t)).filter(|t| t.role == Role::Local);
+    locals.map(|t| 2 * t.dtype.bytes(&t.dims)).sum()
+}
+
+/// What the model says that a plan's kernels take, in microseconds.
+pub fn cost(p: &Plan) -> f64 {
+    let mut facts = super::facts::Facts::default();
+    p.kernels.iter().map(|k| super::model::kernel(&p.graph, &mut facts, &k.stmts, k.form)).sum()
+}
+
+/// `contracts` for the expressions of one graph, which may grow.
+fn remembering(force: Option<Form>) -> impl Fn(&Graph, &Define) -> bool {
+    let known: RefCell<HashMap<(TensorId, Vec<AxisId>, ExprId), bool>> = RefCell::default();
+    move |g, d| {
+        let key = (d.target, d.axes.clone(), d.value);
+        if let Some(&yes) = known.borrow().get(&key) {
+            return yes;
+        }
+        let yes = contracts(g, d, force);
+        known.borrow_mut().insert(key, yes);
+        yes
+    }
 }
 
 /// The e-graph that a graph's plan goes through, as text.

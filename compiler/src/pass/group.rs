@@ -1,15 +1,16 @@
 //! Grouping: which statements share a kernel, and each kernel's form.
 //!
 //! Statements are taken in order; each joins the latest kernel that may hold it, or starts its own. A statement may
-//! join a kernel if everything it depends on is there or before, and the group is one row kernel or one map.
+//! join a kernel if everything it depends on is there or before, and the group is one row kernel, one map, a product
+//! with what follows it at its points, or small products that share an operand.
 
 use super::facts::{self, Facts};
 use super::forms;
-use super::rows;
+use super::{model, rows};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
 use crate::lower::contract_pattern;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Chooses kernels for a graph's statements.
 pub fn group(
@@ -18,12 +19,8 @@ pub fn group(
     takes: super::hoist::Takes,
     notes: &mut Vec<String>,
 ) -> Vec<PlanKernel> {
-    let mut pass =
-        Pass { g, facts: Facts::default(), force, takes, notes, kernels: Vec::new(), home: BTreeMap::new() };
-    for i in 0..g.stmts.len() {
-        pass.place(i);
-    }
-    let kernels = pass.kernels;
+    let mut pass = Memory::default();
+    let kernels = some(g, &mut pass, 0..g.stmts.len(), force, takes, notes);
     let mut names = Names::default();
     kernels
         .into_iter()
@@ -34,14 +31,59 @@ pub fn group(
         .collect()
 }
 
-struct Group {
-    stmts: Vec<usize>,
-    form: Form,
+/// Statements by what they define and evaluate: equal contents, equal answers.
+pub type Content = Vec<(Vec<TensorId>, Vec<ExprId>)>;
+
+/// The content of some statements.
+pub fn content(g: &Graph, stmts: impl IntoIterator<Item = usize>) -> Content {
+    stmts.into_iter().map(|i| &g.stmts[i]).map(|s| (s.targets(), facts::roots(s))).collect()
+}
+
+/// What was found out about the expressions of one graph, which may grow.
+#[derive(Default)]
+pub struct Memory {
+    pub facts: Facts,
+    fits: HashMap<(Form, Form, Content), Result<Form, String>>,
+    forms: HashMap<Content, Option<Form>>,
+    costs: HashMap<(Form, Content), f64>,
+}
+
+impl Memory {
+    /// Microseconds of a kernel in the model.
+    pub fn cost(&mut self, g: &Graph, stmts: &[usize], form: Form) -> f64 {
+        let key = (form, content(g, stmts.iter().copied()));
+        if let Some(&us) = self.costs.get(&key) {
+            return us;
+        }
+        let us = model::kernel(g, &mut self.facts, stmts, form);
+        self.costs.insert(key, us);
+        us
+    }
+}
+
+/// Chooses kernels for some of a graph's statements, as if there were no others.
+pub fn some(
+    g: &Graph,
+    memory: &mut Memory,
+    stmts: std::ops::Range<usize>,
+    force: Option<Form>,
+    takes: super::hoist::Takes,
+    notes: &mut Vec<String>,
+) -> Vec<Group> {
+    let mut pass = Pass { g, memory, force, takes, notes, kernels: Vec::new(), home: BTreeMap::new() };
+    stmts.for_each(|i| pass.place(i));
+    pass.kernels
+}
+
+/// Statements that share a kernel of this form.
+pub struct Group {
+    pub stmts: Vec<usize>,
+    pub form: Form,
 }
 
 struct Pass<'a> {
     g: &'a Graph,
-    facts: Facts,
+    memory: &'a mut Memory,
     force: Option<Form>,
     takes: super::hoist::Takes<'a>,
     notes: &'a mut Vec<String>,
@@ -71,16 +113,26 @@ impl Pass<'_> {
     }
 
     fn form(&mut self, s: &Stmt, i: usize) -> Option<Form> {
-        let Stmt::Define(d) = s else { return forms::of_stmt(self.g, &mut self.facts, s, self.force) };
-        Some(forms::of_define(self.g, &mut self.facts, i, d, self.force, (self.takes)(self.g, d)))
+        let key = content(self.g, [i]);
+        if let Some(&form) = self.memory.forms.get(&key) {
+            return form;
+        }
+        let form = self.form_of(s, i);
+        self.memory.forms.insert(key, form);
+        form
+    }
+
+    fn form_of(&mut self, s: &Stmt, i: usize) -> Option<Form> {
+        let Stmt::Define(d) = s else { return forms::of_stmt(self.g, &mut self.memory.facts, s, self.force) };
+        Some(forms::of_define(self.g, &mut self.memory.facts, i, d, self.force, (self.takes)(self.g, d)))
     }
 
     /// The kernel that statement `i` may join, and its form then.
     fn join(&mut self, i: usize, form: Form) -> Option<(usize, Form)> {
-        if !matches!(form, Form::Map | Form::Row) {
+        if !matches!(form, Form::Map | Form::Row | Form::Contract) {
             return None;
         }
-        let reads = self.facts.stmt_reads(self.g, &self.g.stmts[i]);
+        let reads = self.memory.facts.stmt_reads(self.g, &self.g.stmts[i]);
         let first = reads.iter().filter_map(|t| self.home.get(t)).max().copied().unwrap_or(0);
         for k in (first..self.kernels.len()).rev() {
             match self.fits(i, form, k) {
@@ -99,6 +151,17 @@ impl Pass<'_> {
     }
 
     fn fits(&mut self, i: usize, form: Form, k: usize) -> Result<Form, String> {
+        let all = self.kernels[k].stmts.iter().copied().chain([i]);
+        let key = (self.kernels[k].form, form, content(self.g, all));
+        if let Some(known) = self.memory.fits.get(&key) {
+            return known.clone();
+        }
+        let fits = self.fits_new(i, form, k);
+        self.memory.fits.insert(key, fits.clone());
+        fits
+    }
+
+    fn fits_new(&mut self, i: usize, form: Form, k: usize) -> Result<Form, String> {
         let mut stmts = self.kernels[k].stmts.clone();
         stmts.push(i);
         match (self.kernels[k].form, form) {
@@ -114,14 +177,45 @@ impl Pass<'_> {
                 contract_pattern::joins(self.g, &stmts).map(|_| Form::Contract)
             }
             (Form::Scan, Form::Map) => self.after_scan(&stmts).map(|_| Form::Scan),
+            (Form::Contract, Form::Contract) if self.shares(i, k) => {
+                self.siblings(&stmts, i, k).map(|_| Form::Contract)
+            }
             (other, _) => {
                 Err(format!("{} is a {} kernel", last_name(self.g, &self.g.stmts[stmts[0]]), other.name()))
             }
         }
     }
 
+    /// Products over the same points that share an operand: one kernel, if its launch is worth more than the registers
+    /// that their sums then share.
+    fn siblings(&mut self, stmts: &[usize], i: usize, k: usize) -> Result<(), String> {
+        const MOST: usize = 4;
+        if self.force.is_some() || stmts.len() > MOST {
+            return Err("a contract kernel of its own".into());
+        }
+        let reads = self.memory.facts.stmt_reads(self.g, &self.g.stmts[i]);
+        if self.kernels[k].stmts.iter().any(|&s| self.g.stmts[s].targets().iter().any(|t| reads.contains(t)))
+        {
+            return Err("one reads what the other writes".into());
+        }
+        contract_pattern::joins(self.g, stmts)?;
+        let one = self.memory.cost(self.g, stmts, Form::Contract);
+        let earlier = self.kernels[k].stmts.clone();
+        let two = self.memory.cost(self.g, &earlier, Form::Contract)
+            + self.memory.cost(self.g, &[i], Form::Contract);
+        if one >= two {
+            return Err(format!(
+                "{two:.1} us in two against {one:.1} us in one, where their sums share registers"
+            ));
+        }
+        Ok(())
+    }
+
     fn reduces(&mut self, stmts: &[usize]) -> bool {
-        stmts.iter().flat_map(|&s| facts::roots(&self.g.stmts[s])).any(|e| self.facts.has_fold(self.g, e))
+        stmts
+            .iter()
+            .flat_map(|&s| facts::roots(&self.g.stmts[s]))
+            .any(|e| self.memory.facts.has_fold(self.g, e))
     }
 
     /// A map at the points of a scan that reads it, and what else the kernel defines, only there.
@@ -153,10 +247,13 @@ impl Pass<'_> {
     /// Elementwise statements over the same points that share an input and do not read each other.
     fn same_map(&mut self, i: usize, k: usize) -> Result<(), String> {
         const MOST: usize = 8;
+        const FEW: f64 = 65536.0;
         if self.kernels[k].stmts.len() >= MOST {
             return Err("enough in one kernel".into());
         }
-        if !self.shares(i, k) {
+        // What a launch costs is worth saving only where there are few points.
+        let points = facts::volume(self.g, &super::sites::stmt_axes(&self.g.stmts[i]));
+        if !self.shares(i, k) && (points > FEW || self.force.is_some()) {
             return Err("nothing in common".into());
         }
         let ranges = |s: usize| -> Vec<_> {
@@ -166,7 +263,7 @@ impl Pass<'_> {
         if stmts.iter().any(|&s| ranges(s) != ranges(i)) {
             return Err("they have different points".into());
         }
-        let reads = self.facts.stmt_reads(self.g, &self.g.stmts[i]);
+        let reads = self.memory.facts.stmt_reads(self.g, &self.g.stmts[i]);
         let written: BTreeSet<TensorId> = stmts.iter().flat_map(|&s| self.g.stmts[s].targets()).collect();
         if reads.iter().any(|t| written.contains(t)) {
             return Err("one reads what the other writes".into());
@@ -174,7 +271,7 @@ impl Pass<'_> {
         if stmts
             .iter()
             .chain([&i])
-            .any(|&s| facts::roots(&self.g.stmts[s]).iter().any(|&e| self.facts.has_fold(self.g, e)))
+            .any(|&s| facts::roots(&self.g.stmts[s]).iter().any(|&e| self.memory.facts.has_fold(self.g, e)))
         {
             return Err("one has a loop of its own".into());
         }
@@ -185,7 +282,7 @@ impl Pass<'_> {
         if !self.shares(i, k) {
             return Err("nothing in common".into());
         }
-        let rows = rows::analyse(self.g, &mut self.facts, stmts)?;
+        let rows = rows::analyse(self.g, &mut self.memory.facts, stmts)?;
         let points = rows::row_points(self.g, &rows);
         if !rows::is_busy(rows.count(), points) {
             return Err(format!("{} rows of {points} points leave most of the device idle", rows.count()));
@@ -195,10 +292,10 @@ impl Pass<'_> {
 
     /// Do they read a tensor in common, or one what the other defines?
     fn shares(&mut self, i: usize, k: usize) -> bool {
-        let ours = self.facts.stmt_reads(self.g, &self.g.stmts[i]);
+        let ours = self.memory.facts.stmt_reads(self.g, &self.g.stmts[i]);
         let stmts = self.kernels[k].stmts.clone();
         stmts.into_iter().any(|s| {
-            let theirs = self.facts.stmt_reads(self.g, &self.g.stmts[s]);
+            let theirs = self.memory.facts.stmt_reads(self.g, &self.g.stmts[s]);
             let big = |t: &&TensorId| !self.g.tensor(**t).dims.is_empty();
             ours.iter().filter(big).any(|t| theirs.contains(t))
                 || self.g.stmts[s].targets().iter().any(|t| ours.contains(t))

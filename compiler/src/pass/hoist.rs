@@ -6,7 +6,7 @@
 
 use super::cost;
 use super::facts::{self, Facts};
-use super::inline::{self, Wishes, outer_folds};
+use super::inline::{self, outer_folds};
 use super::rows;
 use super::sites::{self, Site};
 use super::subst::Subst;
@@ -17,30 +17,56 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What hoisting asks about contractions: whether the form takes a definition as it is.
 pub type Takes<'a> = &'a dyn Fn(&Graph, &Define) -> bool;
 
-/// Hoists in every statement, and in what is hoisted. Returns the bytes that the new definitions store.
-pub fn hoist(g: &mut Graph, _: &Wishes, takes: Takes, notes: &mut Vec<String>) -> i64 {
-    let mut pass = Pass { g, facts: Facts::default(), takes, notes, known: BTreeMap::new(), bytes: 0 };
-    let mut i = 0;
-    while i < pass.g.stmts.len() {
-        match pass.choose(i) {
-            chosen if chosen.is_empty() => i += 1,
-            chosen => pass.lift(i, &chosen),
-        }
-    }
-    pass.bytes
+/// Definitions made so far by the shape of their value, free of axis names: equal values are stored once. They may be
+/// out of use in the graph at hand.
+pub type Known = BTreeMap<String, (TensorId, Stmt)>;
+
+/// Hoists in every statement, and in what is hoisted.
+pub fn hoist(g: &mut Graph, takes: Takes, notes: &mut Vec<String>) {
+    let end = g.stmts.len();
+    let mut facts = Facts::default();
+    let mut known = Known::new();
+    Pass { g, facts: &mut facts, takes, notes, known: &mut known }.over(0, end);
 }
 
-struct Pass<'a> {
-    g: &'a mut Graph,
-    facts: Facts,
-    takes: Takes<'a>,
-    notes: &'a mut Vec<String>,
-    /// Hoisted folds by their shape, free of axis names: equal ones are stored once.
-    known: BTreeMap<String, TensorId>,
-    bytes: i64,
+/// What hoisting works on.
+pub struct Pass<'a> {
+    pub g: &'a mut Graph,
+    pub facts: &'a mut Facts,
+    pub takes: Takes<'a>,
+    pub notes: &'a mut Vec<String>,
+    pub known: &'a mut Known,
+}
+
+/// Sees to it that a definition stands before statement `i`. Gives how many statements came in before `i`.
+pub fn place(g: &mut Graph, i: usize, stmt: &Stmt) -> usize {
+    let targets = stmt.targets();
+    match g.stmts.iter().position(|s| s.targets() == targets) {
+        Some(at) if at < i => 0,
+        Some(at) => {
+            let moved = g.stmts.remove(at);
+            g.stmts.insert(i, moved);
+            1
+        }
+        None => {
+            g.stmts.insert(i, stmt.clone());
+            1
+        }
+    }
 }
 
 impl Pass<'_> {
+    /// Hoists in these statements, and in what is hoisted from them.
+    pub fn over(&mut self, first: usize, end: usize) {
+        let (mut i, mut end) = (first, end);
+        while i < end.min(self.g.stmts.len()) {
+            match self.choose(i) {
+                chosen if chosen.is_empty() => i += 1,
+                chosen => end += self.lift(i, &chosen),
+            }
+        }
+    }
+
     /// The folds of a statement that should be hoisted next.
     fn choose(&mut self, i: usize) -> Vec<ExprId> {
         let s = self.g.stmts[i].clone();
@@ -106,7 +132,7 @@ impl Pass<'_> {
                 .push(format!("{}: few long rows, a kernel for each pass over them", self.name(d.target)));
             return first;
         }
-        let row: BTreeSet<AxisId> = rows::row_axes(self.g, &mut self.facts, d).into_iter().collect();
+        let row: BTreeSet<AxisId> = rows::row_axes(self.g, self.facts, d).into_iter().collect();
         self.nested(d, sites, &row)
     }
 
@@ -116,7 +142,7 @@ impl Pass<'_> {
         if narrow.len() < outer.len() {
             return true;
         }
-        let Ok(found) = rows::analyse(self.g, &mut self.facts, &[i]) else { return true };
+        let Ok(found) = rows::analyse(self.g, self.facts, &[i]) else { return true };
         let rows: f64 = found.count();
         let uneven = narrow.iter().any(|&e| {
             let row = &found.members[0].rows;
@@ -131,7 +157,7 @@ impl Pass<'_> {
 
     /// For few long rows, which several blocks share: the reductions that others need first, each to be a kernel.
     fn first_passes(&mut self, i: usize, d: &Define, liftable: &dyn Fn(&ExprId) -> bool) -> Vec<ExprId> {
-        let Ok(found) = rows::analyse(self.g, &mut self.facts, &[i]) else { return Vec::new() };
+        let Ok(found) = rows::analyse(self.g, self.facts, &[i]) else { return Vec::new() };
         if found.levels() < 2 || rows::is_busy(found.count(), rows::row_points(self.g, &found)) {
             return Vec::new();
         }
@@ -145,7 +171,7 @@ impl Pass<'_> {
             .iter()
             .copied()
             .filter(|&e| {
-                !self.is_whole(d, e) && liftable(&e) && inline::is_contraction(self.g, &mut self.facts, e)
+                !self.is_whole(d, e) && liftable(&e) && inline::is_contraction(self.g, self.facts, e)
             })
             .collect()
     }
@@ -200,32 +226,39 @@ impl Pass<'_> {
         self.g.tensor(t).name.clone()
     }
 
-    /// Puts definitions of these folds before statement `i`, and reads of them in it.
-    fn lift(&mut self, i: usize, folds: &[ExprId]) {
+    /// Puts definitions of these folds before statement `i`, and reads of them in it. Gives how many came in.
+    fn lift(&mut self, i: usize, folds: &[ExprId]) -> usize {
         let mut map = Vec::new();
         let mut new = Vec::new();
-        for (n, &e) in folds.iter().enumerate() {
+        for &e in folds {
             let free: Vec<AxisId> = self.free_in_order(i, e);
-            let key = super::shape::key(self.g, e, &free);
-            let tensor = match self.known.get(&key) {
-                Some(&t) => t,
-                None => {
-                    let (t, stmt) = self.define(i, n, e, &free);
-                    self.known.insert(key, t);
-                    new.push(stmt);
-                    t
-                }
-            };
-            let index = free.iter().map(|&a| self.g.axis_expr(a)).collect();
-            let (ty, span) = (self.g.ty(e), self.g.span(e));
-            let read = Expr::Read(Read { tensor, index, access: Access::Proven });
-            map.push((e, self.g.add(read, ty, span)));
+            let (tensor, stmt) = self.definition(i, e, &free);
+            if !new.iter().any(|s: &Stmt| s.targets() == stmt.targets()) {
+                new.push(stmt);
+            }
+            map.push((e, read_at(self.g, tensor, e, &free)));
         }
         let mut s = self.g.stmts[i].clone();
         let mut subst = Subst::of_exprs(map);
         facts::map_roots(&mut s, &mut |e| subst.apply(self.g, e));
         self.g.stmts[i] = s;
-        self.g.stmts.splice(i..i, new);
+        new.iter().rev().map(|s| place(self.g, i, s)).sum()
+    }
+
+    fn definition(&mut self, i: usize, e: ExprId, free: &[AxisId]) -> (TensorId, Stmt) {
+        let key = super::shape::key(self.g, e, free);
+        if let Some(made) = self.known.get(&key) {
+            return made.clone();
+        }
+        let target = *self.g.stmts[i].targets().last().expect("statements with folds have targets");
+        let word = match self.g.expr(e) {
+            Expr::Fold(Fold { combine: Combine::Builtin(m), .. }) => m.name().to_string(),
+            _ => "fold".to_string(),
+        };
+        let name = format!("{}.{word}{}", self.name(target), self.known.len());
+        let made = define(self.g, name, e, free);
+        self.known.insert(key, made.clone());
+        made
     }
 
     /// Free axes in the order of the statement's axes, then of the folds around.
@@ -239,53 +272,51 @@ impl Pass<'_> {
         order.extend(free.iter().copied().filter(|a| !order.contains(a)).collect::<Vec<_>>());
         order
     }
+}
 
-    fn define(&mut self, i: usize, n: usize, e: ExprId, free: &[AxisId]) -> (TensorId, Stmt) {
-        let target = *self.g.stmts[i].targets().last().expect("statements with folds have targets");
-        let word = match self.g.expr(e) {
-            Expr::Fold(Fold { combine: Combine::Builtin(m), .. }) => m.name().to_string(),
-            _ => "fold".to_string(),
-        };
-        let count = self.known.len();
-        let _ = n;
-        let name = format!("{}.{word}{count}", self.name(target));
-        let (lo, dims): (Vec<i64>, Vec<i64>) = free
-            .iter()
-            .map(|&a| self.g.axis_range(a).expect("checked in may_lift"))
-            .map(|(lo, hi)| (lo, (hi - lo).max(0)))
-            .unzip();
-        let (ty, span) = (self.g.ty(e), self.g.span(e));
-        let dtype = ty.stored();
-        self.bytes += 2 * dtype.bytes(&dims);
-        let strides = contiguous(&dims);
-        self.g.tensors.push(Tensor {
-            name,
-            version: 0,
-            dtype,
-            dims,
-            lo,
-            role: Role::Local,
-            range: None,
-            unique: false,
-            strides,
-            align: 256,
-            span,
-        });
-        let tensor = TensorId(self.g.tensors.len() as u32 - 1);
-        let axes: Vec<AxisId> = free.iter().map(|&a| self.copy_axis(a)).collect();
-        let map: Vec<(AxisId, ExprId)> =
-            free.iter().copied().zip(axes.iter().map(|&a| self.g.axis_expr(a))).collect();
-        let value = if map.is_empty() { e } else { Subst::of_axes(self.g, map).apply(self.g, e) };
-        (tensor, Stmt::Define(Define { target: tensor, axes, value, span }))
-    }
+/// A read of a definition made by [`define`], where `e` stood.
+pub fn read_at(g: &mut Graph, tensor: TensorId, e: ExprId, free: &[AxisId]) -> ExprId {
+    let index = free.iter().map(|&a| g.axis_expr(a)).collect();
+    let (ty, span) = (g.ty(e), g.span(e));
+    g.add(Expr::Read(Read { tensor, index, access: Access::Proven }), ty, span)
+}
 
-    fn copy_axis(&mut self, a: AxisId) -> AxisId {
-        let (lo, hi) = self.g.axis_range(a).expect("checked in may_lift");
-        let (name, span) = (self.g.axis(a).name.clone(), self.g.axis(a).span);
-        let lo = self.g.lit(Value::I64(lo));
-        let hi = self.g.lit(Value::I64(hi));
-        self.g.new_axis(name, lo, hi, span)
-    }
+/// A new local that holds an expression at every point of its free axes, which have literal ranges. A rounded value is
+/// stored in the dtype it is rounded to, any other as it is.
+pub fn define(g: &mut Graph, name: String, e: ExprId, free: &[AxisId]) -> (TensorId, Stmt) {
+    let range = |a: &AxisId| g.axis_range(*a).expect("the caller asks for literal ranges");
+    let (lo, dims): (Vec<i64>, Vec<i64>) =
+        free.iter().map(range).map(|(lo, hi)| (lo, (hi - lo).max(0))).unzip();
+    let (ty, span) = (g.ty(e), g.span(e));
+    let dtype = match g.expr(e) {
+        Expr::Round(d, _) if d.compute() == ty && d.bits() >= 8 => *d,
+        _ => ty.stored(),
+    };
+    g.tensors.push(Tensor {
+        name,
+        version: 0,
+        dtype,
+        strides: contiguous(&dims),
+        dims,
+        lo,
+        role: Role::Local,
+        range: None,
+        unique: false,
+        align: 256,
+        span,
+    });
+    let target = TensorId(g.tensors.len() as u32 - 1);
+    let axes: Vec<AxisId> = free.iter().map(|&a| copy_axis(g, a)).collect();
+    let map: Vec<(AxisId, ExprId)> = free.iter().copied().zip(axes.iter().map(|&a| g.axis_expr(a))).collect();
+    let value = if map.is_empty() { e } else { Subst::of_axes(g, map).apply(g, e) };
+    (target, Stmt::Define(Define { target, axes, value, span }))
+}
+
+fn copy_axis(g: &mut Graph, a: AxisId) -> AxisId {
+    let (lo, hi) = g.axis_range(a).expect("the caller asks for literal ranges");
+    let (name, span) = (g.axis(a).name.clone(), g.axis(a).span);
+    let (lo, hi) = (g.lit(Value::I64(lo)), g.lit(Value::I64(hi)));
+    g.new_axis(name, lo, hi, span)
 }
 
 fn contiguous(dims: &[i64]) -> Vec<i64> {

@@ -39,13 +39,13 @@ impl Wishes {
     }
 }
 
-/// Inlines what pays, in statement order, then drops what nothing reads any more. Returns the bytes saved.
+/// Inlines what pays, in statement order, then drops what nothing reads any more.
 pub fn inline(
     g: &mut Graph,
     wishes: &Wishes,
     takes: &dyn Fn(&Graph, &Define) -> bool,
     notes: &mut Vec<String>,
-) -> i64 {
+) {
     let mut facts = Facts::default();
     for i in 0..g.stmts.len() {
         let Stmt::Define(d) = g.stmts[i].clone() else { continue };
@@ -53,7 +53,7 @@ pub fn inline(
         if readers.is_empty() {
             continue;
         }
-        let plan = Candidate::new(g, &mut facts, i, &d, readers);
+        let plan = Candidate::new(g, i, &d, readers);
         match plan.verdict(g, &mut facts, wishes, takes) {
             Ok(why) => {
                 plan.apply(g);
@@ -62,7 +62,34 @@ pub fn inline(
             Err(why) => notes.push(format!("{} is stored: {why}", name(g, d.target))),
         }
     }
-    drop_unread(g, &mut facts)
+    drop_unread(g, &mut facts);
+}
+
+/// Puts the definition that is statement `i` into all its readers, whether it pays or not, and gives their targets; or
+/// says why that may not be done. The definition itself stays.
+pub fn put_in(g: &mut Graph, facts: &mut Facts, i: usize, wishes: &Wishes) -> Result<Vec<TensorId>, String> {
+    let Stmt::Define(d) = g.stmts[i].clone() else { return Err("it is no definition".into()) };
+    if wishes.store.contains(&d.target) {
+        return Err("a tile block says so".into());
+    }
+    let readers = readers(g, facts, d.target);
+    if readers.is_empty() {
+        return Err("it is a result that nothing reads".into());
+    }
+    if readers.iter().any(|&j| matches!(g.stmts[j], Stmt::Recur(_))) {
+        return Err("a recurrence reads it".into());
+    }
+    let elsewhere = readers.iter().any(|&j| !matches!(g.stmts[j], Stmt::Define(_)));
+    if elsewhere && facts.has_fold(g, d.value) {
+        return Err("a reduction that is read by more than definitions".into());
+    }
+    let targets = readers.iter().flat_map(|&j| g.stmts[j].targets()).collect();
+    let plan = Candidate::new(g, i, &d, readers);
+    plan.legal(g, facts)?;
+    plan.small(g)?;
+    plan.product_stays_whole(g, facts)?;
+    plan.apply(g);
+    Ok(targets)
 }
 
 fn name(g: &Graph, t: TensorId) -> &str {
@@ -85,7 +112,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn new(g: &Graph, _: &mut Facts, stmt: usize, d: &Define, readers: Vec<usize>) -> Candidate {
+    fn new(g: &Graph, stmt: usize, d: &Define, readers: Vec<usize>) -> Candidate {
         let sites = readers.iter().map(|&j| (j, read_sites(g, &g.stmts[j], d.target))).collect();
         let kept = g.outputs.iter().any(|o| o.tensor == d.target);
         Candidate { stmt, define: d.clone(), readers, sites, kept }
@@ -185,13 +212,10 @@ impl Candidate {
         Err(format!("{} cannot start from this reduction in one kernel", name(g, d.target)))
     }
 
-    /// An elementwise value: compare recomputation with memory traffic.
-    fn map_pays(&self, g: &Graph, facts: &mut Facts) -> Result<String, String> {
+    /// The copies must not make the program grow without bound.
+    fn small(&self, g: &Graph) -> Result<(), String> {
         /// Most nodes that the copies of one value may add.
         const MOST_NODES: usize = 512;
-        let t = g.tensor(self.define.target);
-        let size: f64 = t.dims.iter().map(|&n| n as f64).product();
-        let work = facts.work(g, self.define.value).max(1.0);
         let copies: usize = self.sites.values().map(|s| distinct(s)).sum();
         let nodes = dag_size(g, self.define.value);
         if nodes > MOST_NODES * 4 {
@@ -200,6 +224,27 @@ impl Candidate {
         if copies > 1 && copies * nodes > MOST_NODES {
             return Err(format!("{copies} copies of {nodes} operations each"));
         }
+        Ok(())
+    }
+
+    /// A product of matrices is made once, where its one reader stands at the same points.
+    fn product_stays_whole(&self, g: &Graph, facts: &mut Facts) -> Result<(), String> {
+        if !is_contraction(g, facts, self.define.value) {
+            return Ok(());
+        }
+        let [reader] = self.readers[..] else { return Err("a product with several readers".into()) };
+        if !self.sites[&reader].iter().all(|s| self.covers(g, s)) {
+            return Err("a product that its reader reads more than once a point".into());
+        }
+        Ok(())
+    }
+
+    /// An elementwise value: compare recomputation with memory traffic.
+    fn map_pays(&self, g: &Graph, facts: &mut Facts) -> Result<String, String> {
+        let t = g.tensor(self.define.target);
+        let size: f64 = t.dims.iter().map(|&n| n as f64).product();
+        let work = facts.work(g, self.define.value).max(1.0);
+        self.small(g)?;
         let evaluations: f64 = self.sites.values().flatten().map(|s| evaluations(g, facts, s)).sum();
         let passes = self.readers.len() as f64 + if self.kept { 0.0 } else { 1.0 };
         let saved =
@@ -421,9 +466,8 @@ fn dag_size(g: &Graph, e: ExprId) -> usize {
     below(g, e).len()
 }
 
-/// Removes statements whose targets are locals that nothing reads and that cannot fault. Returns the bytes saved.
-pub fn drop_unread(g: &mut Graph, facts: &mut Facts) -> i64 {
-    let mut saved = 0;
+/// Removes statements whose targets are locals that nothing reads and that cannot fault.
+pub fn drop_unread(g: &mut Graph, facts: &mut Facts) {
     loop {
         let mut read: BTreeSet<TensorId> = g.outputs.iter().map(|o| o.tensor).collect();
         for s in &g.stmts {
@@ -437,10 +481,8 @@ pub fn drop_unread(g: &mut Graph, facts: &mut Facts) -> i64 {
         };
         let flags: Vec<bool> = g.stmts.iter().map(|s| dead(s, facts)).collect();
         if !flags.contains(&true) {
-            return saved;
+            return;
         }
-        let gone = g.stmts.iter().zip(&flags).filter(|(_, f)| **f).flat_map(|(s, _)| s.targets());
-        saved += gone.map(|t| 2 * g.tensor(t).dtype.bytes(&g.tensor(t).dims)).sum::<i64>();
         let mut flags = flags.into_iter();
         g.stmts.retain(|_| !flags.next().expect("one flag a statement"));
     }

@@ -1,0 +1,477 @@
+//! Extraction of the kernels: which values are stored, by search.
+//!
+//! A state is the graph's statements: what they define is stored, anything else is computed where it is read. Two
+//! kinds of moves lead from one to another: a stored local goes into its readers, or a value inside statements becomes
+//! a definition. Candidates of the second kind are reductions, roundings, values with several uses and values that do
+//! not change along some axis of the loops around them. After a move the statements it touched are put in order by
+//! `hoist` (a form must take what stands there), and the kernels around are grouped and costed by `model` before
+//! and after; what gains stays. Single moves are tried until none gains, then pairs of neighbouring ones.
+//!
+//! The search starts from what `inline` and `hoist` chose and keeps only gains, so it is never worse in the model. It
+//! is deterministic, its limits are counts, and costs are remembered by the kernel's roots: for a big program only the
+//! kernels around a move are looked at.
+
+use super::facts::{self, Facts};
+use super::group::{self, Content};
+use super::hoist::{self, Takes};
+use super::inline::{self, Wishes};
+use super::{cost, shape, sites};
+use crate::ir::graph::*;
+use crate::vocab::dtype::Ty;
+use girih_dsl::ast::Span;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// Rounds over all candidates.
+const ROUNDS: usize = 4;
+/// Pairs of candidates that are tried in all.
+const PAIRS: usize = 64;
+/// Statements that are looked at around a move.
+const WINDOW: usize = 48;
+/// Statements before and after those that a move touches that may change kernels with them.
+const MARGIN: usize = 2;
+/// Values inside one statement that may become definitions.
+const INSIDE: usize = 6;
+/// What a move must gain: microseconds, and a part of the kernels around.
+const GAIN: (f64, f64) = (0.1, 0.01);
+
+/// Searches for a better set of stored values; says for each candidate what the model gives both ways. `names` are
+/// those of the program's definitions by where their values stand in the source.
+pub fn choose(
+    g: &mut Graph,
+    wishes: &Wishes,
+    takes: Takes,
+    names: &BTreeMap<Span, String>,
+    notes: &mut Vec<String>,
+) -> bool {
+    let mut s = Search {
+        g,
+        memory: group::Memory::default(),
+        wishes,
+        takes,
+        names,
+        hoisted: hoist::Known::new(),
+        lifted: hoist::Known::new(),
+        windows: HashMap::new(),
+        tried: HashMap::new(),
+        verdicts: BTreeMap::new(),
+    };
+    let changed = s.run();
+    let verdicts = std::mem::take(&mut s.verdicts);
+    for (name, text) in verdicts {
+        let same = [format!("{name} is stored: "), format!("{name} is computed where it is read: ")];
+        let recomputed = |n: &String| n.contains(" us of recomputation against ");
+        notes.retain(|n| !(recomputed(n) && same.iter().any(|s| n.starts_with(s))));
+        notes.push(text);
+    }
+    changed
+}
+
+/// Microseconds of all kernels of a graph.
+pub fn total(g: &Graph, takes: Takes) -> f64 {
+    let mut memory = group::Memory::default();
+    let kernels = group::some(g, &mut memory, 0..g.stmts.len(), None, takes, &mut Vec::new());
+    kernels.iter().map(|k| memory.cost(g, &k.stmts, k.form)).sum()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Move {
+    /// Store this local no more.
+    Inline(TensorId),
+    /// Store the values of this shape.
+    Store(String),
+}
+
+/// A value inside statements that could be stored.
+struct Inside {
+    /// Free axes in order of appearance, for the first place.
+    free: Vec<AxisId>,
+    /// Statements, by their first target, and the expression in each.
+    places: Vec<(TensorId, ExprId)>,
+}
+
+struct Search<'a> {
+    g: &'a mut Graph,
+    memory: group::Memory,
+    wishes: &'a Wishes,
+    takes: Takes<'a>,
+    names: &'a BTreeMap<Span, String>,
+    hoisted: hoist::Known,
+    lifted: hoist::Known,
+    windows: HashMap<Content, f64>,
+    /// Costs after a move from a window's content.
+    tried: HashMap<(Move, Content), f64>,
+    /// What is said of each candidate.
+    verdicts: BTreeMap<String, String>,
+}
+
+/// Costs of the kernels around a move before it and after, and the statements after it.
+struct Trial {
+    before: f64,
+    after: f64,
+    stmts: Vec<Stmt>,
+}
+
+impl Trial {
+    fn gains(&self) -> bool {
+        self.before - self.after > GAIN.0.max(self.before * GAIN.1)
+    }
+}
+
+impl Search<'_> {
+    fn run(&mut self) -> bool {
+        let mut changed = false;
+        for _ in 0..ROUNDS {
+            let singles = self.singles();
+            let more = singles || self.pairs();
+            changed |= more;
+            if !more {
+                break;
+            }
+        }
+        changed
+    }
+
+    /// Tries each candidate alone; keeps what gains.
+    fn singles(&mut self) -> bool {
+        let mut changed = false;
+        let inside = self.inside();
+        for m in self.moves(&inside) {
+            let name = self.title(&m, &inside);
+            match self.trial(&[&m], &inside) {
+                Ok(t) => {
+                    let gains = t.gains();
+                    self.say(&m, name, &t, gains);
+                    if gains {
+                        self.g.stmts = t.stmts;
+                        changed = true;
+                    }
+                }
+                Err(why) => {
+                    if let Move::Inline(_) = m {
+                        self.verdicts.entry(name.clone()).or_insert(format!("{name} is stored: {why}"));
+                    }
+                }
+            }
+        }
+        changed
+    }
+
+    fn say(&mut self, m: &Move, name: String, t: &Trial, gains: bool) {
+        let stored = matches!(m, Move::Inline(_)) != gains;
+        let (with, without) =
+            if matches!(m, Move::Inline(_)) { (t.before, t.after) } else { (t.after, t.before) };
+        let how = if stored { "stored" } else { "computed where it is read" };
+        let text =
+            format!("{name} is {how}: its kernels take {with:.1} us if it is stored, {without:.1} us if not");
+        self.verdicts.insert(name, text);
+    }
+
+    /// Tries pairs of candidates that meet in a statement.
+    fn pairs(&mut self) -> bool {
+        let inside = self.inside();
+        let moves = self.moves(&inside);
+        let touched: Vec<BTreeSet<TensorId>> = moves.iter().map(|m| self.touches(m, &inside)).collect();
+        let mut tried = 0;
+        for i in 0..moves.len() {
+            for j in i + 1..moves.len() {
+                if touched[i].is_disjoint(&touched[j]) {
+                    continue;
+                }
+                tried += 1;
+                if tried > PAIRS {
+                    return false;
+                }
+                let Ok(t) = self.trial(&[&moves[i], &moves[j]], &inside) else { continue };
+                if t.gains() {
+                    for m in [&moves[i], &moves[j]] {
+                        let name = self.title(m, &inside);
+                        self.say(m, name, &t, true);
+                    }
+                    self.g.stmts = t.stmts;
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn title(&self, m: &Move, inside: &BTreeMap<String, Inside>) -> String {
+        match m {
+            Move::Inline(t) => self.g.tensor(*t).name.clone(),
+            Move::Store(key) => self.name_of(&inside[key]),
+        }
+    }
+
+    /// The name that the program gives a value, or one made of the reader's.
+    fn name_of(&self, v: &Inside) -> String {
+        let (target, e) = v.places[0];
+        if let Some(name) = self.names.get(&self.g.span(e)) {
+            return name.clone();
+        }
+        let word = match self.g.expr(e) {
+            Expr::Fold(Fold { combine: Combine::Builtin(m), .. }) => m.name(),
+            Expr::Call(f, _) => f.row().name,
+            Expr::Round(d, _) => d.name(),
+            _ => "part",
+        };
+        format!("{}.{word}", self.g.tensor(target).name)
+    }
+
+    fn moves(&mut self, inside: &BTreeMap<String, Inside>) -> Vec<Move> {
+        let mut moves = Vec::new();
+        for s in &self.g.stmts {
+            if let Stmt::Define(d) = s
+                && self.g.tensor(d.target).role == Role::Local
+            {
+                moves.push(Move::Inline(d.target));
+            }
+        }
+        moves.extend(inside.keys().map(|k| Move::Store(k.clone())));
+        moves
+    }
+
+    fn position(&self, t: TensorId) -> Option<usize> {
+        self.g.stmts.iter().position(|s| s.targets().contains(&t))
+    }
+
+    /// Statements, by target, that a move changes.
+    fn touches(&mut self, m: &Move, inside: &BTreeMap<String, Inside>) -> BTreeSet<TensorId> {
+        match m {
+            Move::Store(key) => inside[key].places.iter().map(|p| p.0).collect(),
+            Move::Inline(t) => {
+                let reads = |s: &&Stmt| self.memory.facts.stmt_reads(self.g, s).contains(t);
+                let readers: Vec<&Stmt> = self.g.stmts.iter().filter(reads).collect();
+                readers.into_iter().flat_map(Stmt::targets).chain([*t]).collect()
+            }
+        }
+    }
+
+    /// What the kernels around would cost after these moves; the graph's statements stay as they are.
+    fn trial(&mut self, moves: &[&Move], inside: &BTreeMap<String, Inside>) -> Result<Trial, String> {
+        let touched: BTreeSet<TensorId> = moves.iter().flat_map(|m| self.touches(m, inside)).collect();
+        let at: Vec<usize> = touched.iter().filter_map(|&t| self.position(t)).collect();
+        let (Some(&lo), Some(&hi)) = (at.iter().min(), at.iter().max()) else {
+            return Err("nothing reads it".into());
+        };
+        let lo = lo.saturating_sub(MARGIN);
+        let hi = (hi + 1 + MARGIN).min(self.g.stmts.len());
+        if hi - lo > WINDOW {
+            return Err("it is read far from where it is made".into());
+        }
+        let content = group::content(self.g, lo..hi);
+        if let [m] = moves
+            && let Some(&after) = self.tried.get(&((*m).clone(), content.clone()))
+        {
+            let before = self.window(lo..hi);
+            let t = Trial { before, after, stmts: Vec::new() };
+            if !t.gains() {
+                return Ok(t);
+            }
+        }
+        let saved = self.g.stmts.clone();
+        let done = moves.iter().try_for_each(|m| self.apply(m, inside));
+        let tail = saved.len() - hi;
+        let end = self.g.stmts.len() - tail.min(self.g.stmts.len());
+        let outside = |stmts: &[Stmt], hi: usize| -> Vec<Vec<TensorId>> {
+            stmts.iter().take(lo).chain(stmts.iter().skip(hi)).map(Stmt::targets).collect()
+        };
+        let moved = end < lo || outside(&saved, hi) != outside(&self.g.stmts, end);
+        let after = if done.is_ok() && !moved { self.window(lo..end) } else { f64::INFINITY };
+        let stmts = std::mem::replace(&mut self.g.stmts, saved);
+        done?;
+        if moved {
+            return Err("it is made far from where it is read".into());
+        }
+        let before = self.window(lo..hi);
+        if let [m] = moves {
+            self.tried.insert(((*m).clone(), content), after);
+        }
+        Ok(Trial { before, after, stmts })
+    }
+
+    fn apply(&mut self, m: &Move, inside: &BTreeMap<String, Inside>) -> Result<(), String> {
+        let changed = match m {
+            Move::Inline(t) => {
+                let i = self.position(*t).ok_or("it is not stored")?;
+                inline::put_in(self.g, &mut self.memory.facts, i, self.wishes)?
+            }
+            Move::Store(key) => self.store(key, &inside[key])?,
+        };
+        for t in changed.into_iter().collect::<BTreeSet<_>>() {
+            let Some(i) = self.position(t) else { continue };
+            let notes = &mut Vec::new();
+            let (facts, known) = (&mut self.memory.facts, &mut self.hoisted);
+            hoist::Pass { g: self.g, facts, takes: self.takes, notes, known }.over(i, i + 1);
+        }
+        inline::drop_unread(self.g, &mut self.memory.facts);
+        Ok(())
+    }
+
+    /// Makes a value inside statements a definition before the first of them.
+    fn store(&mut self, key: &str, v: &Inside) -> Result<Vec<TensorId>, String> {
+        let mut places: Vec<(usize, ExprId)> = Vec::new();
+        for &(t, e) in &v.places {
+            let Some(i) = self.position(t) else { continue };
+            if facts::roots(&self.g.stmts[i]).into_iter().any(|r| inline::below(self.g, r).contains(&e)) {
+                places.push((i, e));
+            }
+        }
+        let first = places.iter().map(|p| p.0).min().ok_or("it is there no more")?;
+        let (tensor, stmt) = match self.lifted.get(key) {
+            Some(made) => made.clone(),
+            None => {
+                let name = self.name_of(v);
+                let made = hoist::define(self.g, name, v.places[0].1, &v.free);
+                self.lifted.insert(key.to_string(), made.clone());
+                made
+            }
+        };
+        let mut changed = vec![tensor];
+        for (i, e) in places {
+            let free = appearing(self.g, &mut self.memory.facts, e);
+            let read = hoist::read_at(self.g, tensor, e, &free);
+            let mut s = self.g.stmts[i].clone();
+            let mut subst = super::subst::Subst::of_exprs([(e, read)]);
+            facts::map_roots(&mut s, &mut |e| subst.apply(self.g, e));
+            changed.extend(s.targets());
+            self.g.stmts[i] = s;
+        }
+        hoist::place(self.g, first, &stmt);
+        Ok(changed)
+    }
+
+    /// Microseconds of these statements' kernels.
+    fn window(&mut self, range: std::ops::Range<usize>) -> f64 {
+        let content = group::content(self.g, range.clone());
+        if let Some(&us) = self.windows.get(&content) {
+            return us;
+        }
+        let kernels = group::some(self.g, &mut self.memory, range, None, self.takes, &mut Vec::new());
+        let us = kernels.iter().map(|k| self.memory.cost(self.g, &k.stmts, k.form)).sum();
+        self.windows.insert(content, us);
+        us
+    }
+
+    /// The values inside statements that are worth a trial, by shape.
+    fn inside(&mut self) -> BTreeMap<String, Inside> {
+        let mut found: BTreeMap<String, Inside> = BTreeMap::new();
+        // What a tile block wants computed where it is read must not come back as a definition, nor must parts of it.
+        if !self.wishes.inline.is_empty() {
+            return found;
+        }
+        let mut gain: HashMap<String, f64> = HashMap::new();
+        for i in 0..self.g.stmts.len() {
+            let s = self.g.stmts[i].clone();
+            if matches!(s, Stmt::Recur(_) | Stmt::Table { .. }) {
+                continue;
+            }
+            for (e, us) in self.inside_one(&s) {
+                let free = appearing(self.g, &mut self.memory.facts, e);
+                let key = shape::key(self.g, e, &free);
+                *gain.entry(key.clone()).or_default() += us;
+                let entry = found.entry(key).or_insert(Inside { free, places: Vec::new() });
+                entry.places.push((s.targets()[0], e));
+            }
+        }
+        // Storing costs a launch or a pass more: what takes less in all cannot gain.
+        found.retain(|key, v| gain[key] > 0.5 || v.places.len() > 1 && gain[key] > 0.1);
+        found
+    }
+
+    /// Candidates of one statement, with the most that storing each can gain.
+    fn inside_one(&mut self, s: &Stmt) -> Vec<(ExprId, f64)> {
+        let mut walk =
+            Walk { g: self.g, facts: &mut self.memory.facts, seen: HashSet::new(), found: BTreeMap::new() };
+        let axes = sites::stmt_axes(s);
+        for e in facts::roots(s) {
+            walk.go(e, &axes, None);
+        }
+        let roots = facts::roots(s);
+        let mut found: Vec<(ExprId, f64)> =
+            walk.found.into_iter().filter(|(e, _)| !roots.contains(e)).collect();
+        found.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        found.retain(|(e, _)| self.may_store(*e));
+        found.truncate(INSIDE);
+        found
+    }
+
+    fn may_store(&mut self, e: ExprId) -> bool {
+        const MOST_BYTES: f64 = 4e9;
+        let free: Vec<AxisId> = self.memory.facts.free(self.g, e).iter().copied().collect();
+        let ranged = free.iter().all(|&a| self.g.axis_range(a).is_some());
+        ranged
+            && self.g.ty(e) != Ty::Bool
+            && !self.memory.facts.reads(self.g, e).is_empty()
+            && facts::volume(self.g, &free) * 8.0 < MOST_BYTES
+            && sites::speculable(self.g, e)
+    }
+}
+
+/// The free axes of an expression in the order in which it speaks of them: the same for equal shapes.
+fn appearing(g: &Graph, facts: &mut Facts, e: ExprId) -> Vec<AxisId> {
+    let free = facts.free(g, e);
+    let mut order = Vec::new();
+    let mut seen = HashSet::new();
+    let mut stack = vec![e];
+    while let Some(x) = stack.pop() {
+        if !seen.insert(x) {
+            continue;
+        }
+        if let Expr::Axis(a) = g.expr(x)
+            && free.contains(a)
+        {
+            order.push(*a);
+        }
+        stack.extend(g.children(x).into_iter().rev());
+    }
+    order
+}
+
+/// Looks for values whose loops around them make no difference to them, for roundings, folds and shared values.
+struct Walk<'a> {
+    g: &'a Graph,
+    facts: &'a mut Facts,
+    seen: HashSet<(ExprId, Vec<AxisId>)>,
+    found: BTreeMap<ExprId, f64>,
+}
+
+impl Walk<'_> {
+    /// `around`: the node above at the same scope.
+    fn go(&mut self, e: ExprId, scope: &[AxisId], around: Option<ExprId>) {
+        if self.facts.reads(self.g, e).is_empty() {
+            return;
+        }
+        let again = !self.seen.insert((e, scope.to_vec()));
+        if self.is_candidate(e, around, again) {
+            let free = self.facts.free(self.g, e);
+            let inner: Vec<AxisId> = scope.iter().copied().filter(|a| !free.contains(a)).collect();
+            let own: Vec<AxisId> = free.iter().copied().collect();
+            let repeat = facts::volume(self.g, &inner);
+            let work = self.facts.work(self.g, e) * facts::volume(self.g, &own) * repeat;
+            let rounded = matches!(self.g.expr(e), Expr::Round(..));
+            if repeat > 1.0 || again || rounded || matches!(self.g.expr(e), Expr::Fold(_)) {
+                self.found.insert(e, cost::compute(work) * 1e6);
+            }
+        }
+        if again {
+            return;
+        }
+        match self.g.expr(e) {
+            Expr::Fold(f) => {
+                let scope: Vec<AxisId> = scope.iter().chain(&f.axes).copied().collect();
+                f.cond.into_iter().chain([f.body]).for_each(|c| self.go(c, &scope, None));
+            }
+            _ => self.g.children(e).into_iter().for_each(|c| self.go(c, scope, Some(e))),
+        }
+    }
+
+    fn is_candidate(&mut self, e: ExprId, around: Option<ExprId>, again: bool) -> bool {
+        let wider = around.is_none_or(|p| self.facts.free(self.g, p) != self.facts.free(self.g, e));
+        match self.g.expr(e) {
+            Expr::Read(_) | Expr::Lit(_) | Expr::Axis(_) => false,
+            Expr::Cast(a) if matches!(self.g.expr(*a), Expr::Read(_)) => false,
+            Expr::Fold(_) | Expr::Round(..) => true,
+            _ => wider || again,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Choosing what is stored: where the choice value by value goes wrong, where it must stay, and the suite of the
+//! benchmarks, which the search must not make worse in the model.
+
+use girih_compiler::ir::graph::{Graph, Stmt};
+use girih_compiler::ir::plan::{Form, Plan};
+use girih_compiler::pass::ast_to_graph::{Bindings, bind};
+use girih_compiler::pass::graph_to_plan::{PlanOptions, cost, plan};
+use girih_compiler::pass::module;
+use girih_dsl::source::Sources;
+use std::path::Path;
+
+/// An op of a text bound to `NAME=VALUE` words: sizes, and consts where the value is no number.
+fn graph(text: &str, op: &str, words: &str) -> Graph {
+    let mut b = Bindings::default();
+    for (name, value) in words.split(' ').filter_map(|w| w.split_once('=')) {
+        match value.parse() {
+            Ok(n) => b.dims.insert(name.into(), n).map(|_| ()),
+            Err(_) => b.consts.insert(name.into(), value.into()).map(|_| ()),
+        };
+    }
+    let mut sources = Sources::default();
+    let loaded = module::load("case.tile", text, &mut sources, &|_| Err("no imports here".into()));
+    let bound = loaded.and_then(|m| bind(&m, op, &b));
+    bound.unwrap_or_else(|d| panic!("{op}: {}", girih_dsl::render(&sources, &d, false))).graph
+}
+
+fn greedy(g: &Graph) -> Plan {
+    plan(g, &PlanOptions { search: false, ..PlanOptions::default() })
+}
+
+fn found(g: &Graph) -> Plan {
+    plan(g, &PlanOptions::default())
+}
+
+fn forms(p: &Plan) -> Vec<&'static str> {
+    p.kernels.iter().map(|k| k.form.name()).collect()
+}
+
+fn stored(p: &Plan) -> Vec<String> {
+    let targets = p.graph.stmts.iter().filter(|s| matches!(s, Stmt::Define(_))).flat_map(Stmt::targets);
+    targets.map(|t| p.graph.tensor(t).name.clone()).collect()
+}
+
+const TWICE: &str = "
+op twice[M, N, K](x: bf16[M, K], a: bf16[N, K], b: bf16[N, K]) -> (y: bf16[M, N], z: bf16[M, N]) {
+    y[m, n] = sum[k](bf16(gelu(x[m, k])) * a[n, k])
+    z[m, n] = sum[k](bf16(gelu(x[m, k])) * b[n, k])
+}";
+
+/// The program names no value for what both products start from; the planner makes one.
+#[test]
+fn an_expensive_operand_of_two_products_is_stored_once() {
+    let g = graph(TWICE, "twice", "M=4096 N=4096 K=4096");
+    let (before, after) = (greedy(&g), found(&g));
+    assert_eq!(stored(&before), ["y", "z"]);
+    assert_eq!(forms(&after), ["map", "contract", "contract"], "{}", after.notes.join("\n"));
+    assert!(cost(&after) < 0.8 * cost(&before), "{} and {}", cost(&before), cost(&after));
+}
+
+#[test]
+fn a_cheap_broadcast_is_computed_again() {
+    let text = "
+op spread[M, N](a: f32[M], b: f32[N], x: f32[M, N]) -> (y: f32[M, N], z: f32[M, N]) {
+    s[m, n] = a[m] + b[n]
+    y[m, n] = x[m, n] * s[m, n]
+    z[m, n] = x[m, n] - s[m, n]
+}";
+    let p = found(&graph(text, "spread", "M=8192 N=8192"));
+    assert_eq!(stored(&p), ["y", "z"]);
+    assert_eq!(forms(&p), ["map"]);
+    assert_eq!(p.bytes_saved, 2 * 4 * 8192 * 8192);
+}
+
+const SIBLINGS: &str = "
+op qkv[T, D](x: bf16[T, D], wq: bf16[D, D], wk: bf16[D, D], wv: bf16[D, D]) -> (q: bf16[T, D], k: bf16[T, D], v: bf16[T, D]) {
+    q[t, d] = sum[i](x[t, i] * wq[d, i])
+    k[t, d] = sum[i](x[t, i] * wk[d, i])
+    v[t, d] = sum[i](x[t, i] * wv[d, i])
+}";
+
+/// Small products that share an operand are one launch; large ones keep the registers of a tile to themselves.
+#[test]
+fn small_sibling_products_share_a_kernel() {
+    assert_eq!(forms(&found(&graph(SIBLINGS, "qkv", "T=128 D=256"))), ["contract"]);
+    assert_eq!(forms(&found(&graph(SIBLINGS, "qkv", "T=4096 D=4096"))), ["contract"; 3]);
+}
+
+/// A reduction that two statements use is neither computed per point nor a kernel of its own.
+#[test]
+fn a_reduction_used_twice_joins_its_readers() {
+    let text = "
+op both[M, N](x: f32[M, N]) -> (y: f32[M, N], z: f32[M, N]) {
+    s[m] = sum[n](x[m, n])
+    y[m, n] = x[m, n] / s[m]
+    z[m, n] = x[m, n] - s[m]
+}";
+    let p = found(&graph(text, "both", "M=4096 N=4096"));
+    assert_eq!(forms(&p), ["row"], "{}", p.notes.join("\n"));
+}
+
+/// A flag of few terms that every point of a row needs costs less than a kernel that stores it.
+#[test]
+fn a_short_reduction_is_computed_where_it_is_read() {
+    let text = "
+op pick[R, E, N](x: f32[R, N], off: i32[E] in 0..=R) -> (y: f32[R, N]) {
+    g[r in 0..R] = sum[e](i32(off[e] <= r))
+    y[r, n] = x[r, n] * f32(g[r])
+}";
+    let g = graph(text, "pick", "R=64 E=4 N=64");
+    assert!(cost(&found(&g)) <= cost(&greedy(&g)));
+    assert_eq!(found(&g).kernels.len(), 1);
+}
+
+/// What a tile block says stands.
+#[test]
+fn tile_blocks_are_obeyed() {
+    let inlined = format!("{TWICE}\ntile twice {{ inline = {{h}} }}")
+        .replace(
+            "y[m, n] = sum[k](bf16(gelu(x[m, k]))",
+            "h: bf16[m, k] = gelu(x[m, k])\n    y[m, n] = sum[k](h[m, k]",
+        )
+        .replace("sum[k](bf16(gelu(x[m, k]))", "sum[k](h[m, k]");
+    let p = found(&graph(&inlined, "twice", "M=4096 N=4096 K=4096"));
+    assert_eq!(stored(&p), ["y", "z"], "{}", p.notes.join("\n"));
+    let kept = inlined.replace("inline", "store");
+    let p = found(&graph(&kept, "twice", "M=64 N=64 K=64"));
+    assert!(stored(&p).contains(&"h".into()));
+}
+
+/// Operators of the benchmarks at their sizes, with the forms they must have.
+const SUITE: &[(&str, &str, &[Form])] = {
+    use Form::*;
+    &[
+        ("gemm_nt", "T=bf16 M=8192 N=8192 K=8192", &[Contract]),
+        ("gemm_nt", "T=f32 M=4096 N=4096 K=4096", &[Contract]),
+        ("linear_gelu", "T=bf16 M=8192 N=4096 K=4096", &[Contract]),
+        ("swiglu_up", "T=bf16 M=8192 N=14336 K=4096", &[Contract, Contract]),
+        ("swiglu_up", "T=bf16 M=512 N=1024 K=512", &[Contract]),
+        ("gemm_fp8", "M=8192 N=8192 K=8192", &[Contract]),
+        ("gemm_i8", "M=8192 N=8192 K=8192", &[Contract]),
+        ("w4_gemm", "M=16 N=8192 K=8192 GS=128", &[Contract]),
+        ("bmm", "T=bf16 B=64 M=1024 N=1024 K=1024", &[Contract]),
+        ("conv", "T=f16 N=64 H=56 W=56 C=64 F=64 R=3 S=3 st=1 pad=1", &[Contract]),
+        ("attention", "T=bf16 B=4 H=32 G=1 S=4096 L=4096 D=128 causal=true", &[Contract, Row, Contract]),
+        ("rope", "T=bf16 B=4 H=32 S=4096 D=128", &[Map]),
+        ("softmax", "T=bf16 M=65536 N=4096", &[Row]),
+        ("rmsnorm", "T=bf16 M=32768 N=4096", &[Row]),
+        ("layernorm", "T=bf16 M=32768 N=4096", &[Row]),
+        ("add_rmsnorm", "T=bf16 M=32768 N=4096", &[Row]),
+        ("silu_mul", "T=bf16 M=16384 N=14336", &[Map]),
+        ("gelu_bias", "T=bf16 M=16384 N=16384", &[Map]),
+        ("rowsum", "T=f32 M=8192 N=16384", &[Row]),
+        ("colsum", "T=f32 M=8192 N=16384", &[Row]),
+        ("argmax", "T=bf16 M=4096 N=128256", &[Row]),
+        ("cumsum", "T=f32 M=4096 N=32768", &[Scan]),
+        ("transpose", "T=bf16 M=16384 N=16384", &[Map]),
+        ("logsumexp_ce", "T=bf16 M=8192 N=128256", &[Row]),
+        ("quant_e4m3_row", "T=bf16 M=16384 N=8192", &[Row]),
+        ("dropout_add", "T=bf16 M=16384 N=8192", &[Map]),
+        ("stencil_2d5", "T=f32 N=8192", &[Map]),
+    ]
+};
+
+#[test]
+fn the_suite_keeps_its_forms_and_gets_no_worse() {
+    let kinds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/bench/kinds.tile");
+    let text = std::fs::read_to_string(kinds).expect("the benchmarks' operators are in the repository");
+    for (op, words, want) in SUITE {
+        let g = graph(&text, op, words);
+        let (before, after) = (greedy(&g), found(&g));
+        let got: Vec<Form> = after.kernels.iter().map(|k| k.form).collect();
+        let (a, b) = (cost(&before), cost(&after));
+        assert!(b <= a + 1e-9, "{op} {words}: {a} us became {b} us");
+        assert_eq!(&got, want, "{op} {words}: {a} us, {b} us\n{}", after.notes.join("\n"));
+    }
+}
+
+/// The same plan each time.
+#[test]
+fn the_search_is_deterministic() {
+    let g = graph(TWICE, "twice", "M=4096 N=4096 K=4096");
+    let text = |p: &Plan| girih_compiler::ir::plan_text::print(p);
+    assert_eq!(text(&found(&g)), text(&found(&g)));
+}

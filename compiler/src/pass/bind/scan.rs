@@ -55,6 +55,25 @@ pub fn reads_of(s: &Stmt) -> Vec<&Name> {
     out
 }
 
+/// The axes that a statement binds for certain: with a range on its left side, or by a fold.
+pub fn written_axes(s: &Stmt) -> Vec<&str> {
+    fn folds<'a>(e: &'a Expr, out: &mut Vec<&'a str>) {
+        if let ExprKind::Fold { binders, .. } = &e.kind {
+            out.extend(binders.iter().map(|b| b.name.text.as_str()));
+        }
+        children(e).into_iter().for_each(|c| folds(c, out));
+    }
+    let mut out = Vec::new();
+    for slot in s.targets.iter().flat_map(|t| t.slots.iter().flatten()) {
+        if let Slot::Axis(n, _) = slot {
+            out.push(n.text.as_str());
+        }
+    }
+    folds(&s.value, &mut out);
+    s.cond.iter().for_each(|c| folds(c, &mut out));
+    out
+}
+
 /// The name, if an expression is just one.
 pub fn bare(e: &Expr) -> Option<&Name> {
     match &e.kind {

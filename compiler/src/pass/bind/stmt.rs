@@ -63,39 +63,29 @@ impl<'m> Elab<'m> {
         let mut waiting: Vec<usize> = Vec::new();
         let mut done: HashSet<usize> = HashSet::new();
         for i in 0..op.body.len() {
-            match order.group_of.get(&i) {
-                Some(members) => {
-                    if members.last() == Some(&i) {
-                        let stmts: Vec<&'m Stmt> = members.iter().map(|&m| &op.body[m]).collect();
-                        self.recurrence(&stmts);
-                        done.extend(members.iter().copied());
-                    }
-                }
-                None if order.waits[i]
-                    .iter()
-                    .any(|d| order.group_of.contains_key(d) && !done.contains(d)) =>
-                {
-                    waiting.push(i);
-                    continue;
-                }
-                None => {
-                    self.statement(&op.body[i]);
-                    done.insert(i);
-                }
+            // A recurrence stands where its last member does.
+            if order.members(i).last() == Some(&i) {
+                waiting.push(i);
             }
-            let ready = |i: &usize, done: &HashSet<usize>| {
-                order.waits[*i]
-                    .iter()
-                    .all(|d| done.contains(d) || (d >= i && !order.group_of.contains_key(d)))
-            };
-            while let Some(at) = waiting.iter().position(|i| ready(i, &done)) {
-                let i = waiting.remove(at);
-                self.statement(&op.body[i]);
-                done.insert(i);
+            while let Some(at) = waiting.iter().position(|&w| order.is_ready(w, &done)) {
+                let next = waiting.remove(at);
+                self.unit(op, &order, next);
+                done.extend(order.members(next));
             }
         }
         for i in waiting {
-            self.statement(&op.body[i]);
+            self.unit(op, &order, i);
+        }
+    }
+
+    /// A statement, or the recurrence that it is the last of.
+    fn unit(&mut self, op: &'m Op, order: &Order, i: usize) {
+        match order.group_of.get(&i) {
+            Some(members) => {
+                let stmts: Vec<&'m Stmt> = members.iter().map(|&m| &op.body[m]).collect();
+                self.recurrence(&stmts);
+            }
+            None => self.statement(&op.body[i]),
         }
     }
 
@@ -559,7 +549,10 @@ impl Order {
         let mut waits = Vec::new();
         let mut itself = Vec::new();
         for (i, s) in op.body.iter().enumerate() {
-            let reads = scan::reads_of(s);
+            let mut reads = scan::reads_of(s);
+            // An axis that is named like a tensor is reported where it stands: it is no read.
+            let axes = scan::written_axes(s);
+            reads.retain(|n| !axes.contains(&n.text.as_str()));
             let own: Vec<&str> = s.targets.iter().map(|t| t.name.text.as_str()).collect();
             let defines = own.iter().any(|n| first.get(n) == Some(&i)) && s.assign == Assign::Set;
             itself.push(defines && reads.iter().any(|n| own.contains(&n.text.as_str())));
@@ -580,6 +573,20 @@ impl Order {
             }
         }
         Order { group_of, waits }
+    }
+
+    /// The statements that run with this one.
+    fn members(&self, i: usize) -> Vec<usize> {
+        self.group_of.get(&i).map_or_else(|| vec![i], |g| g.to_vec())
+    }
+
+    /// Is all there that is read? What is read above its definition is waited for only where a recurrence defines it:
+    /// any other such read is an error.
+    fn is_ready(&self, i: usize, done: &HashSet<usize>) -> bool {
+        let own = self.members(i);
+        own.iter().flat_map(|&m| &self.waits[m]).all(|d| {
+            done.contains(d) || own.contains(d) || (*d > i && !self.group_of.contains_key(d))
+        })
     }
 }
 

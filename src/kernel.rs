@@ -8,7 +8,7 @@ use girih_compiler::ir::graph::{Graph, ScalarId, Tensor, TensorId};
 use girih_compiler::ir::plan::{Form, Plan};
 use girih_compiler::ir::tile::Tile;
 use girih_compiler::lower::Schedule;
-use girih_compiler::pass::ast_to_graph::{self, Bindings};
+use girih_compiler::pass::ast_to_graph::{self, Bindings, listed};
 use girih_compiler::pass::check;
 use girih_compiler::pass::module::{self, Module};
 use girih_compiler::vocab::dtype::{DType, Value};
@@ -68,7 +68,7 @@ impl Kernel {
             Some(_) => Ok(Op::new(self, name)),
             None => Err(Error::argument(
                 name,
-                format!("there is no such op: the file has {}", self.ops().join(", ")),
+                format!("there is no such op: the file has {}", listed(&self.ops())),
             )),
         }
     }
@@ -79,7 +79,7 @@ impl Kernel {
             [one] => Ok(Op::new(self, one)),
             [] => Err(Error::argument("op", "the file defines no op")),
             ref many => {
-                Err(Error::argument("op", format!("the file has several: choose one of {}", many.join(", "))))
+                Err(Error::argument("op", format!("the file has several: choose one of {}", listed(many))))
             }
         }
     }

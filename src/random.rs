@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 /// without a range are small.
 pub fn tensor(t: &Tensor, seed: u64) -> Result<HostTensor> {
     let mut words = Words::new(seed, &t.name);
+    has_room(t)?;
     let mut out = HostTensor::zeros(t.dtype, &t.dims);
     let n = out.len();
     if t.dtype.is_float() {
@@ -35,6 +36,15 @@ pub fn tensor(t: &Tensor, seed: u64) -> Result<HostTensor> {
     };
     values.into_iter().enumerate().for_each(|(i, v)| out.set(i, Value::I64(v)));
     Ok(out)
+}
+
+/// A tensor that cannot be held is refused in words.
+pub fn has_room(t: &Tensor) -> Result<()> {
+    let bytes = t.dtype.bytes(&t.dims).max(0) as usize;
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| {
+        let what = format!("its {:.1} GB do not fit in memory: choose smaller sizes", bytes as f64 / 1e9);
+        Error::argument(&t.name, what)
+    })
 }
 
 /// The half-open range to draw from.

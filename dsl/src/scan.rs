@@ -60,9 +60,24 @@ pub fn starts_item(text: &str, tokens: &[Token]) -> bool {
     }
 }
 
+/// Different characters that are reported: more of them are no program.
+const MOST_JUNK: usize = 16;
+
 /// Everything wrong with the tokens of one chunk that has a message of its own.
 pub fn scan(text: &str, tokens: &[Token], file: u32) -> Vec<Diagnostic> {
-    let mut out: Vec<Diagnostic> = tokens.iter().filter_map(|t| bad_token(text, t, file)).collect();
+    let mut out: Vec<Diagnostic> = Vec::new();
+    // One report for each wrong character: who ends his lines with `;` need not be told at every line.
+    let mut junk: Vec<&str> = Vec::new();
+    for t in tokens {
+        if t.kind == Kind::Junk {
+            let written = t.text(text);
+            if junk.contains(&written) || junk.len() >= MOST_JUNK {
+                continue;
+            }
+            junk.push(written);
+        }
+        out.extend(bad_token(text, t, file));
+    }
     if let Some(token) = too_deep(text, tokens) {
         out.push(
             Diagnostic::error(

@@ -35,8 +35,15 @@ pub fn main() -> ExitCode {
         let place = info.location().map_or(String::new(), |l| format!(" ({}:{})", l.file(), l.line()));
         let what = info.payload();
         let text = what.downcast_ref::<&str>().copied().or(what.downcast_ref::<String>().map(String::as_str));
-        eprintln!("error: girih met a fault of its own{place}: {}", text.unwrap_or("no message"));
-        eprintln!("Please report it with the .tile file and the command: nothing was written.");
+        let text = text.unwrap_or("no message");
+        if text.starts_with("failed printing to") {
+            // The reader has gone away, as in `girih … | head`: that is no fault.
+            return;
+        }
+        let mut stderr = std::io::stderr();
+        let _ = writeln!(stderr, "error: girih met a fault of its own{place}: {text}");
+        let _ =
+            writeln!(stderr, "Please report it with the .tile file and the command: nothing was written.");
     }));
     let work = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || run(cli.command));
     let outcome = work.map(std::thread::JoinHandle::join);
@@ -66,7 +73,7 @@ fn run(command: Command) -> Outcome {
         Command::Bench(args) => bench::bench(&args),
     };
     done.unwrap_or_else(|e| {
-        eprintln!("{e}");
+        let _ = writeln!(std::io::stderr(), "{e}");
         Outcome::Wrong
     })
 }

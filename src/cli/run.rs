@@ -70,6 +70,17 @@ fn run_one(
 /// Runs on a GPU beside the first, whose median is the time told.
 const TIMED: u32 = 10;
 
+/// A size or const has one value.
+fn once<'a>(names: impl Iterator<Item = &'a String>) -> Result<()> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(Error::argument(name, "it is given twice: give it once"));
+        }
+    }
+    Ok(())
+}
+
 /// The op that the arguments name, with its sizes, consts and form.
 pub fn choose(args: &OpArgs) -> Result<Op> {
     let kernel = Kernel::load(&args.file)?;
@@ -77,6 +88,8 @@ pub fn choose(args: &OpArgs) -> Result<Op> {
         Some(name) => kernel.op(name)?,
         None => kernel.only_op()?,
     };
+    once(args.dims.iter().map(|d| &d.0))?;
+    once(args.consts.iter().map(|c| &c.0))?;
     for (name, value) in &args.dims {
         op = op.dim(name, *value);
     }
@@ -177,6 +190,9 @@ struct Made {
 
 fn make_inputs(bound: &BoundOp, mut given: BTreeMap<String, Given>, seed: u64) -> Result<Made> {
     let mut made = Made { inputs: Inputs::default(), rows: Vec::new() };
+    for o in &bound.graph().outputs {
+        random::has_room(bound.graph().tensor(o.tensor))?;
+    }
     for t in bound.inputs() {
         let (tensor, from) = match given.remove(&t.name) {
             Some(g) => (inputs::fit(t, g.stored)?, g.from),

@@ -92,13 +92,22 @@ pub(crate) fn bind_here(
     }
 }
 
+/// Names for a message: the first ones.
+pub fn listed(names: &[&str]) -> String {
+    const MOST: usize = 12;
+    match names.len() {
+        n if n > MOST => format!("{}, … ({n} in all)", names[..MOST].join(", ")),
+        _ => names.join(", "),
+    }
+}
+
 fn no_such_op(module: &Module, name: &str) -> Diagnostic {
     let at = Span::default();
     let d = Diagnostic::error("E0512", at, format!("there is no op `{name}`"));
     let known: Vec<&str> = module.ops().map(|o| o.name.text.as_str()).collect();
     match known.is_empty() {
         true => d.help("the file defines no op: write op name[sizes](…) -> (…) { … }"),
-        false => d.help(format!("the ops are {}", known.join(", "))),
+        false => d.help(format!("the ops are {}", listed(&known))),
     }
 }
 

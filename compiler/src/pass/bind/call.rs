@@ -2,6 +2,7 @@
 
 use super::build;
 use super::elab::{Elab, Frame, Meaning};
+use super::fold::is_fold;
 use super::typ::{Typ, Val};
 use crate::pass::module::{Callable, Found};
 use crate::vocab::dtype::{DType, Ty};
@@ -121,8 +122,11 @@ impl<'m> Elab<'m> {
                 None => self.unknown_callable(lib, name),
             },
         };
-        for a in args {
-            self.expr(&a.value);
+        // Of a fold written like a function, the axes in its argument mean nothing yet.
+        if !is_fold(&name.text) {
+            for a in args {
+                self.expr(&a.value);
+            }
         }
         self.wrong(d)
     }
@@ -136,6 +140,11 @@ impl<'m> Elab<'m> {
             };
             let d = Diagnostic::error("E0108", lib.span.to(name.span), what);
             return d.help(format!("write `import {}` at the top, and see its ops there", lib.text));
+        }
+        if is_fold(&name.text) {
+            let what = format!("`{}` is a fold: its axes stand in brackets", name.text);
+            let d = Diagnostic::error("E0108", name.span, what);
+            return d.help(format!("write {0}[k](x[k]), or {0}[i, j](x[i, j])", name.text));
         }
         let known = FUNCTIONS.iter().map(|f| f.0).chain(self.module.callable_names(unit));
         let d = Diagnostic::error("E0108", name.span, format!("there is no function `{}`", name.text));
@@ -194,7 +203,10 @@ impl<'m> Elab<'m> {
                 name.span,
                 format!("`{}` takes {count}, not {}", name.text, values.len()),
             );
-            self.report(d.help("see the language reference, section 7"));
+            self.report(match is_fold(&name.text) {
+                true => d.help(format!("over an axis it is a fold: {}[k](…)", name.text)),
+                false => d.help(format!("give it {count}")),
+            });
             return None;
         }
         Some(values)

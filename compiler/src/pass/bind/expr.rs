@@ -127,7 +127,10 @@ impl<'m> Elab<'m> {
                 span,
                 format!("`& | ^ << >>` work on integers, this is {}", t.name()),
             );
-            return self.wrong(d.help("write i32(x), or bits(x) for the bits of a float"));
+            return self.wrong(d.help(match op {
+                BinOp::BitXor => "a power is x ** 2; for the bits of a float write bits(x)",
+                _ => "write i32(x), or bits(x) for the bits of a float",
+            }));
         }
         let (x, y) = (self.convert(x, t, span), self.convert(y, t, span));
         let divided = t.is_int() && is_divided(op, x, y);
@@ -305,7 +308,7 @@ impl<'m> Elab<'m> {
 
     /// Reads an expression where no op's names are seen: of a const item.
     pub fn closed<T>(&mut self, unit: usize, name: &Name, f: impl FnOnce(&mut Self) -> T) -> Option<T> {
-        let key = format!("const {}", name.text);
+        let key = format!("const {unit} {}", name.text);
         if self.calls.contains(&key) {
             let d = Diagnostic::error("E0113", name.span, format!("`{}` is defined by itself", name.text));
             self.report(d.help("write its value"));

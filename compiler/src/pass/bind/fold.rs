@@ -28,6 +28,11 @@ enum Kind<'m> {
     Sort,
 }
 
+/// Is it a built-in fold, or a map along an axis?
+pub fn is_fold(name: &str) -> bool {
+    BUILT_IN.iter().any(|(n, _)| *n == name)
+}
+
 const BUILT_IN: [(&str, Kind<'static>); 16] = [
     ("sum", Kind::Fold(Monoid::Sum)),
     ("prod", Kind::Fold(Monoid::Prod)),

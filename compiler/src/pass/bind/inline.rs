@@ -284,6 +284,10 @@ impl<'m> Elab<'m> {
             }
             None => self.view(name)?,
         };
+        if view.typ == Typ::Error {
+            // Its definition was wrong, which has been reported.
+            return None;
+        }
         let index = index.as_deref().unwrap_or_default();
         let rank = p.dims.as_ref().map_or(0, Vec::len);
         if view.sym.len() != rank + index.len() {
@@ -465,10 +469,12 @@ impl<'m> Elab<'m> {
         sym.extend(v.sym.iter().cloned());
         let lead = self.lead_exprs();
         let own = tensor.dims[lead.len()..].to_vec();
-        let fits = declared.as_ref().is_none_or(|(_, dims)| {
-            dims.len() == own.len()
-                && dims.iter().zip(&own).all(|(d, &n)| build::literal_int(&self.g, d.hi) == Some(n))
-        });
+        // After an error in the called op its dims are not known.
+        let fits = v.typ == Typ::Error
+            || declared.as_ref().is_none_or(|(_, dims)| {
+                dims.len() == own.len()
+                    && dims.iter().zip(&own).all(|(d, &n)| build::literal_int(&self.g, d.hi) == Some(n))
+            });
         if !fits {
             let what = format!("`{}` is declared with other dims than the op gives: {own:?}", t.name.text);
             let e = Diagnostic::error("E0402", t.name.span, what).also(v.span, "this result");

@@ -115,7 +115,9 @@ impl Elab<'_> {
         match near {
             Some(n) => d.help(format!("did you mean `{n}`?")),
             None => {
-                d.help("sizes stand in op name[…], axes on the left side or in a fold, constants in `const`")
+                d.help(
+                    "sizes stand in op name[…], axes on the left side or in a fold (sum[k](x[k])), constants in `const`",
+                )
             }
         }
     }

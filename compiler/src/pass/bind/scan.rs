@@ -122,7 +122,11 @@ impl Elab<'_> {
         let mut uses = Vec::new();
         bodies.iter().chain(&cond).for_each(|b| plain_uses(b, &axis.text, false, &mut uses));
         let mut dims: Vec<(bool, &Name, AxisRange)> = Vec::new();
+        let mut unknown = None;
         for u in uses {
+            if unknown.is_none() && self.is_unknown(u.tensor) {
+                unknown = Some(u.tensor);
+            }
             if let Some(Meaning::Tensor(v)) = self.frame().names.get(&u.tensor.text)
                 && v.typ == super::typ::Typ::Error
             {
@@ -135,6 +139,13 @@ impl Elab<'_> {
         }
         if dims.iter().any(|d| !d.0) {
             dims.retain(|d| !d.0);
+        }
+        if dims.is_empty()
+            && let Some(name) = unknown
+        {
+            // The name is the mistake; the range would follow from it.
+            self.view(name);
+            return None;
         }
         let Some((_, first, _)) = dims.first() else {
             let d = Diagnostic::error(
@@ -167,6 +178,16 @@ impl Elab<'_> {
             return None;
         }
         Some(dims.swap_remove(0).2)
+    }
+
+    /// Does the name mean nothing here, or nothing yet?
+    fn is_unknown(&self, name: &Name) -> bool {
+        use crate::pass::module::Found;
+        let member = self.recurrence.as_ref().is_some_and(|r| r.dims.iter().any(|(n, _)| *n == name.text));
+        !member
+            && !self.frame().names.contains_key(&name.text)
+            && self.bound(&name.text).is_none()
+            && matches!(self.module.constant(self.frame().unit, &name.text), Found::None)
     }
 
     /// The range of one dim of a tensor that is defined by now.

@@ -439,8 +439,9 @@ impl<'m> Elab<'m> {
                             _ => None,
                         })
                         .collect();
-                    let what =
-                        format!("this condition of `{}` is false for {}", op.name.text, sizes.join(", "));
+                    let at =
+                        if sizes.is_empty() { String::new() } else { format!(" for {}", sizes.join(", ")) };
+                    let what = format!("this condition of `{}` is false{at}", op.name.text);
                     self.report(
                         Diagnostic::error("E0505", w.span, what).help("choose sizes and consts that meet it"),
                     );

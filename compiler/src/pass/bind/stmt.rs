@@ -97,11 +97,26 @@ impl<'m> Elab<'m> {
         } else if let Some(d) = self.unknown_op(&s.value) {
             self.report(d);
             s.targets.iter().for_each(|t| self.give_up(s, t));
+        } else if s.targets.len() > 1
+            && let ExprKind::Call { lib: None, name, .. } = &s.value.kind
+            && matches!(self.module.callable(self.frame().unit, None, &name.text), Found::None)
+        {
+            let d = Diagnostic::error("E0108", name.span, format!("there is no op `{}`", name.text));
+            let known = self.module.callable_names(self.frame().unit);
+            let near = super::read::nearest(&name.text, known);
+            self.report(match near {
+                Some(n) => d.help(format!("did you mean `{n}`?")),
+                None => {
+                    d.help("only ops have several results: write op name[…](…) -> (a: f32, b: f32) { … }")
+                }
+            });
+            s.targets.iter().for_each(|t| self.give_up(s, t));
         } else if let [t] = &s.targets[..] {
             self.assignment(s, t);
         } else {
             let d = Diagnostic::error("E0408", s.span, "several targets take the results of an op call");
             self.report(d.help("write one statement for each"));
+            s.targets.iter().for_each(|t| self.give_up(s, t));
         }
         self.end(scope);
     }
@@ -584,9 +599,9 @@ impl Order {
     /// any other such read is an error.
     fn is_ready(&self, i: usize, done: &HashSet<usize>) -> bool {
         let own = self.members(i);
-        own.iter().flat_map(|&m| &self.waits[m]).all(|d| {
-            done.contains(d) || own.contains(d) || (*d > i && !self.group_of.contains_key(d))
-        })
+        own.iter()
+            .flat_map(|&m| &self.waits[m])
+            .all(|d| done.contains(d) || own.contains(d) || (*d > i && !self.group_of.contains_key(d)))
     }
 }
 

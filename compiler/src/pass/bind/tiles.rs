@@ -107,7 +107,7 @@ fn op_of<'m>(module: &'m Module, name: &Name, diags: &mut Vec<Diagnostic>) -> Op
         let near = super::read::nearest(&name.text, known.iter().copied());
         diags.push(match near {
             Some(n) => d.help(format!("did you mean `{n}`?")),
-            None => d.help(format!("the ops are {}", known.join(", "))),
+            None => d.help(format!("the ops are {}", crate::pass::ast_to_graph::listed(&known))),
         });
     }
     found.map(|f| f.1)

@@ -202,7 +202,9 @@ right:
     Code {
         code: "E0599",
         title: "defect of the compiler",
-        text: "The binding stopped without saying why. Please report it with the file.
+        text: "The binding stopped without saying why. Please report it with the file, and with the sizes:
+
+    girih check my.tile
 ",
     },
 ];

@@ -559,9 +559,12 @@ impl Placing<'_, '_, '_> {
     fn widest(&self, lie: &Lie, p: &PlainRead, side: &Side, digits: &[Digit], size: u32) -> u32 {
         let Some(run) = lie.run else { return if size >= 4 { size } else { 0 } };
         let align = (self.ground.home)(p.tensor).align as i64;
+        // Where the batch holds the rest of the axis, each matrix starts at a multiple of the digit's extent.
+        let divided = digits.last().is_some_and(|d| self.ground.shape.batch.iter().any(|b| b.out == d.out));
         let fits = |bytes: u32| {
             let unit = (bytes / size) as i64;
-            let inner = if lie.along_k { self.k_runs(unit, run) } else { row_runs(side, digits, unit) };
+            let inner =
+                if lie.along_k { self.k_runs(unit, run) } else { row_runs(side, digits, unit, divided) };
             unit >= 1
                 && inner
                 && self.vector.is_none_or(|v| unit <= v.max((4 / size as i64).max(1)))
@@ -581,9 +584,9 @@ impl Placing<'_, '_, '_> {
 }
 
 /// Whether the rows of a block fall into runs of `unit` neighbours along the innermost digit.
-fn row_runs(side: &Side, digits: &[Digit], unit: i64) -> bool {
+fn row_runs(side: &Side, digits: &[Digit], unit: i64, divided: bool) -> bool {
     let (Some(dim), Some(digit)) = (side.dims.last(), digits.last()) else { return false };
-    let whole = dim.digits.len() == 1 || digit.extent % unit == 0;
+    let whole = dim.digits.len() == 1 && !divided || digit.extent % unit == 0;
     unit == 1 || dim.block % unit == 0 && side.block as i64 % unit == 0 && whole
 }
 

@@ -72,6 +72,8 @@ pub fn analyse(g: &Graph, facts: &mut Facts, stmts: &[usize]) -> Result<Rows, St
             members.push(group.member(s, d, rows)?);
         }
     }
+    // The first reduction was looked at before the definitions above it joined: does it read one of them back?
+    group.check_reads(defines[first].1, &members[0].rows)?;
     members.sort_by_key(|m| m.stmt);
     Ok(Rows { ranges, members })
 }

@@ -1,6 +1,6 @@
 //! Operators of every kind, at sizes that are zero, one, prime and larger than a tile: each file is well formed, checks,
 //! and each op gives on the simulator what the definition says. A line `// at: M=1 N=7; M=130 N=70` above an op says
-//! where; capitals are sizes, the rest consts and dtypes.
+//! where; capitals are sizes, the rest consts and dtypes. Builds without optimisation take every second point.
 
 use girih::execute::{Inputs, RunOptions};
 use girih::{Device, Kernel, random};
@@ -76,7 +76,9 @@ fn operators_of_every_kind_are_right_on_the_simulator() {
             wrong += &format!("{e}\n");
         }
         for t in tried(&text) {
-            for (seed, point) in t.points.iter().enumerate() {
+            for (seed, point) in
+                t.points.iter().enumerate().filter(|(n, _)| !cfg!(debug_assertions) || n % 2 == 0)
+            {
                 count += 1;
                 if let Err(e) = run(&kernel, &t.op, point, seed as u64) {
                     wrong += &format!("{name}: {} at {point:?}: {e}\n", t.op);

@@ -22,7 +22,7 @@ pub const STEP: i64 = 64;
 /// Bytes of shared memory left for barriers and alignment.
 const SPARE: u32 = 2048;
 /// Rows or columns below which the other main loop is taken, and terms, unless the settings ask for this one.
-const LEAST: i64 = 64;
+const LEAST: i64 = 128;
 const LEAST_TERMS: i64 = 128;
 
 /// A tile with what its copies need.

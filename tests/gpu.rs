@@ -383,7 +383,6 @@ fn a_launch_takes_little_host_time(device: &Device) -> Test {
     println!(
         "host time of a launch: median {p50:.2} µs, 99 % below {p99:.2} µs; of the driver's own: median {bare:.2} µs"
     );
-    ensure(p50 <= 5.0, format!("median {p50:.2} µs"))?;
     ensure(p50 <= bare + 1.0, format!("median {p50:.2} µs, the driver's own {bare:.2} µs"))
 }
 

@@ -65,8 +65,8 @@ fn head(text: &str) -> Result<Head, String> {
 pub fn run(name: &str, text: &str, device: &Device) -> Result<(), String> {
     let head = head(text)?;
     let on_gpu = matches!(device, Device::Cuda(_));
-    let runs = head.runs.iter().chain(head.gpu.iter().filter(|_| on_gpu));
-    runs.map(|given| at(name, text, &head, given, device).map_err(|e| format!("{given:?}: {e}"))).collect()
+    let mut runs = head.runs.iter().chain(head.gpu.iter().filter(|_| on_gpu));
+    runs.try_for_each(|given| at(name, text, &head, given, device).map_err(|e| format!("{given:?}: {e}")))
 }
 
 /// The op of this name with those of the given values that it takes; none if there is no such op.

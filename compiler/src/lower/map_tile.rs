@@ -117,7 +117,7 @@ fn tile(cx: &Lowering<'_>, group: &[&Define], turn: &Turn<'_>) -> Tile {
         if tq >= tp { tq /= 2 } else { tp /= 2 }
     }
     let loads = turn.reads.iter().map(|r| tp * tq / r.wide).min().unwrap_or(32);
-    let threads = (tp * tq / v / 4).max(32).min(THREADS).min(loads);
+    let threads = (tp * tq / v / 4).clamp(32, THREADS).min(loads);
     let bits = group.iter().map(|d| cx.graph.tensor(d.target).dtype.bits() as i64).min().unwrap_or(32);
     Tile { tp, tq, v, threads, bits }
 }

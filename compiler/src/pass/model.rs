@@ -117,13 +117,12 @@ fn row(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Option<
     let mut work = 0.0;
     for &f in &once {
         let Expr::Fold(fold) = g.expr(f) else { continue };
-        let each: f64 =
-            fold.cond.into_iter().chain([fold.body]).map(|e| work_above(g, facts, e, &once)).sum();
+        let each: f64 = fold.cond.into_iter().chain([fold.body]).map(|e| work_above(g, e, &once)).sum();
         work += rows * facts::volume(g, &fold.axes) * (each + 1.0);
     }
     for m in &found.members {
         let Stmt::Define(d) = &g.stmts[m.stmt] else { continue };
-        work += facts::volume(g, &d.axes) * work_above(g, facts, d.value, &once);
+        work += facts::volume(g, &d.axes) * work_above(g, d.value, &once);
     }
     let length = rows::row_points(g, &found);
     let mapped = found.members.iter().any(|m| facts::volume(g, &m.inner) > 1.0);
@@ -136,7 +135,7 @@ fn row(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Option<
 }
 
 /// Work of one evaluation, without some folds that are made elsewhere.
-fn work_above(g: &Graph, facts: &mut Facts, e: ExprId, without: &BTreeSet<ExprId>) -> f64 {
+fn work_above(g: &Graph, e: ExprId, without: &BTreeSet<ExprId>) -> f64 {
     let mut seen = HashSet::new();
     let mut stack = vec![e];
     let mut total = 0.0;
@@ -145,8 +144,7 @@ fn work_above(g: &Graph, facts: &mut Facts, e: ExprId, without: &BTreeSet<ExprId
             continue;
         }
         if let Expr::Fold(f) = g.expr(x) {
-            let each: f64 =
-                f.cond.into_iter().chain([f.body]).map(|e| work_above(g, facts, e, without)).sum();
+            let each: f64 = f.cond.into_iter().chain([f.body]).map(|e| work_above(g, e, without)).sum();
             total += facts::volume(g, &f.axes) * (each + 1.0);
         } else {
             total += facts::own_work(g.expr(x));
@@ -186,7 +184,7 @@ fn contract(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Op
     let sums: BTreeSet<ExprId> = shape.folds.iter().map(|c| c.fold).collect();
     for &s in stmts {
         let Stmt::Define(d) = &g.stmts[s] else { continue };
-        work += facts::volume(g, &d.axes) * work_above(g, facts, d.value, &sums);
+        work += facts::volume(g, &d.axes) * work_above(g, d.value, &sums);
     }
     let moved = cost::memory(bytes.read + bytes.written) / part / slowest;
     Some(moved.max(seconds + cost::compute(work) / part))

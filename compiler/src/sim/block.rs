@@ -109,10 +109,10 @@ impl<'a> Block<'a> {
                     *stop = Some(self.run_warp(w).map_err(|fail| self.explained(w, fail))?);
                 }
             }
-            if !self.code.ordered_apart {
-                if let Some(e) = self.deferred.take() {
-                    return Err(e);
-                }
+            if !self.code.ordered_apart
+                && let Some(e) = self.deferred.take()
+            {
+                return Err(e);
             }
             if !self.wake(warps, &mut stops)? {
                 return self.ended(warps);

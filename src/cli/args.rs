@@ -167,17 +167,6 @@ fn device(text: &str) -> Result<DeviceName, String> {
 }
 
 fn form(text: &str) -> Result<Form, String> {
-    const ALL: [Form; 9] = [
-        Form::Map,
-        Form::Row,
-        Form::Contract,
-        Form::Scan,
-        Form::Scatter,
-        Form::Sort,
-        Form::Thread,
-        Form::Block,
-        Form::Step,
-    ];
-    let known = || format!("there is no form {text}: write one of {}", ALL.map(Form::name).join(", "));
-    ALL.into_iter().find(|f| f.name() == text).ok_or_else(known)
+    let known = || format!("there is no form {text}: write one of {}", Form::ALL.map(Form::name).join(", "));
+    Form::ALL.into_iter().find(|f| f.name() == text).ok_or_else(known)
 }

@@ -46,6 +46,19 @@ pub enum Form {
 }
 
 impl Form {
+    /// Every form, for what reads one by its name.
+    pub const ALL: [Form; 9] = [
+        Form::Map,
+        Form::Row,
+        Form::Contract,
+        Form::Scan,
+        Form::Scatter,
+        Form::Sort,
+        Form::Thread,
+        Form::Block,
+        Form::Step,
+    ];
+
     pub fn name(self) -> &'static str {
         match self {
             Form::Map => "map",

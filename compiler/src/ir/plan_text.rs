@@ -7,18 +7,6 @@ use super::graph_text;
 use super::plan::{Form, Plan, PlanKernel};
 use std::fmt::Write;
 
-const FORMS: [Form; 9] = [
-    Form::Map,
-    Form::Row,
-    Form::Contract,
-    Form::Scan,
-    Form::Scatter,
-    Form::Sort,
-    Form::Thread,
-    Form::Block,
-    Form::Step,
-];
-
 pub fn print(p: &Plan) -> String {
     let mut s = String::new();
     for k in &p.kernels {
@@ -65,7 +53,7 @@ fn kernel(p: &Plan, rest: &str) -> Option<PlanKernel> {
     let (what, _) = rest.split_once(" // ")?;
     let mut words = what.splitn(3, ' ');
     let word = words.next()?;
-    let form = FORMS.into_iter().find(|f| f.name() == word)?;
+    let form = Form::ALL.into_iter().find(|f| f.name() == word)?;
     let stmts: Vec<usize> = words.next()?.split(',').map(|n| n.parse().ok()).collect::<Option<_>>()?;
     let name = words.next()?.to_string();
     stmts.iter().all(|&i| i < p.graph.stmts.len()).then_some(PlanKernel { name, stmts, form })

@@ -82,9 +82,24 @@ pub struct TensorMap {
     pub dims: Vec<i64>,
     /// Bytes between neighbours along each dim but the first: multiples of 16.
     pub strides: Vec<i64>,
-    /// Elements of a box along each dim, at most 256.
+    /// Elements of a box along each dim, at most 256. With `pixels`: along dim 0, and how many pixels.
     pub extent: Vec<u32>,
     pub swizzle: Swizzle,
+    /// Boxes of pixels in a row instead of boxes along all dims.
+    pub pixels: Option<Pixels>,
+}
+
+/// Pixels in a row (im2col): from a first one, along dim 1 inside a window, then to the window's next line, and so on
+/// through all dims but the last, along which it goes on without a window. Each pixel's elements are read where an
+/// offset moves it, zero outside of the tensor. One entry for each dim between the first and the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pixels {
+    /// First place of the window.
+    pub lower: Vec<i32>,
+    /// What the window ends behind (or before) the tensor's end.
+    pub upper: Vec<i32>,
+    /// From a place to the next.
+    pub step: Vec<u32>,
 }
 
 /// How 16-byte chunks of a box's rows are permuted in shared memory.
@@ -408,6 +423,12 @@ pub enum Intrinsic {
     /// Copies a box to shared memory; its bytes are counted on a barrier when they are there.
     /// args: shared address, barrier's address (U32), coordinates of the box (I32, innermost first).
     TmaLoad {
+        map: ParamId,
+        rank: u8,
+    },
+    /// The same for pixels in a row. args: shared address, barrier's address (U32), coordinates of the first pixel
+    /// (I32, innermost first), offsets of all along the dims between the first and the last (I32, not negative).
+    TmaPixels {
         map: ParamId,
         rank: u8,
     },

@@ -377,8 +377,19 @@ impl<'a> Parser<'a> {
         let dims = self.numbers(rank)?;
         self.expect("strides")?;
         let strides = self.numbers(rank - 1)?;
+        let mut pixels = None;
+        if self.accept("pixels") {
+            let inner = rank.saturating_sub(2);
+            self.expect("lower")?;
+            let lower = self.numbers(inner)?;
+            self.expect("upper")?;
+            let upper = self.numbers(inner)?;
+            self.expect("step")?;
+            pixels = Some(Pixels { lower, upper, step: self.numbers(inner)? });
+        }
         self.expect("box")?;
-        Ok(TensorMap { dtype, offset, dims, strides, extent: self.numbers(rank)?, swizzle })
+        let extent = self.numbers(if pixels.is_some() { 2 } else { rank })?;
+        Ok(TensorMap { dtype, offset, dims, strides, extent, swizzle, pixels })
     }
 
     fn numbers<T: std::str::FromStr>(&mut self, count: usize) -> Result<Vec<T>> {
@@ -393,6 +404,7 @@ impl<'a> Parser<'a> {
             "cp_async_wait" => Intrinsic::CpAsyncWait(self.number()?),
             "ldmatrix" => Intrinsic::LdMatrix { count: self.number()?, trans: self.number()? },
             "tma_load" => Intrinsic::TmaLoad { map: ParamId(self.id('&')?), rank: self.number()? },
+            "tma_pixels" => Intrinsic::TmaPixels { map: ParamId(self.id('&')?), rank: self.number()? },
             "wgmma_wait" => Intrinsic::WgmmaWait(self.number()?),
             "wgmma" => {
                 let (dtype, n) = (self.dtype()?, self.number()?);

@@ -213,6 +213,7 @@ impl Printer<'_> {
             Intrinsic::CpAsyncWait(n) => format!("cp_async_wait {n}"),
             Intrinsic::LdMatrix { count, trans } => format!("ldmatrix {count} {trans}"),
             Intrinsic::TmaLoad { map, rank } => format!("tma_load {} {rank}", self.param(map)),
+            Intrinsic::TmaPixels { map, rank } => format!("tma_pixels {} {rank}", self.param(map)),
             Intrinsic::WgmmaWait(n) => format!("wgmma_wait {n}"),
             Intrinsic::Wgmma { dtype, n, trans: [a, b] } => format!("wgmma {} {n} {a} {b}", dtype.name()),
             Intrinsic::SetMaxRegisters { more, count } => format!("set_max_registers {more} {count}"),
@@ -293,8 +294,16 @@ fn tensor_map(t: &TensorMap) -> String {
     let extent: Vec<i64> = t.extent.iter().map(|&e| e as i64).collect();
     let (n, dtype, swizzle) = (t.dims.len(), t.dtype.name(), t.swizzle.width());
     let (dims, strides, extent) = (list(&t.dims), list(&t.strides), list(&extent));
+    let shape = match &t.pixels {
+        None => String::new(),
+        Some(p) => {
+            let list = |l: &[i32]| l.iter().map(|v| format!(" {v}")).collect::<String>();
+            let step: String = p.step.iter().map(|v| format!(" {v}")).collect();
+            format!(" pixels lower{} upper{} step{step}", list(&p.lower), list(&p.upper))
+        }
+    };
     format!(
-        "tensor_map {dtype} {n} offset {} swizzle {swizzle} dims{dims} strides{strides} box{extent}",
+        "tensor_map {dtype} {n} offset {} swizzle {swizzle} dims{dims} strides{strides}{shape} box{extent}",
         t.offset
     )
 }

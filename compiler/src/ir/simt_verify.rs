@@ -361,7 +361,10 @@ impl Verifier<'_> {
 
     fn intrinsic(&mut self, op: Intrinsic, outs: &[Place], args: &[Expr]) -> Result<()> {
         if let Intrinsic::TmaLoad { map, rank } = op {
-            tensor_map(self.k, map, rank)?;
+            tensor_map(self.k, map, rank, false)?;
+        }
+        if let Intrinsic::TmaPixels { map, rank } = op {
+            tensor_map(self.k, map, rank, true)?;
         }
         let (want_args, want_outs) = signature(op)?;
         if args.len() != want_args.len() || outs.len() != want_outs.len() {
@@ -399,7 +402,7 @@ impl Verifier<'_> {
 }
 
 /// A parameter that is a tensor map of this rank, as the hardware takes it.
-fn tensor_map(k: &Kernel, p: ParamId, rank: u8) -> Result<()> {
+fn tensor_map(k: &Kernel, p: ParamId, rank: u8, pixels: bool) -> Result<()> {
     let ParamKind::TensorMap(t) = &lookup(&k.params, p.0, "parameter")?.kind else {
         return Err("a copy of boxes without a tensor map".into());
     };
@@ -407,7 +410,9 @@ fn tensor_map(k: &Kernel, p: ParamId, rank: u8) -> Result<()> {
     let inner = t.extent.first().map_or(0, |e| e * t.dtype.bits() / 8);
     let fits = (1..=5).contains(&n)
         && rank as usize == n
-        && t.extent.len() == n
+        && t.extent.len() == if pixels { 2 } else { n }
+        && t.pixels.is_some() == pixels
+        && t.pixels.as_ref().is_none_or(|p| walks(p, n))
         && t.strides.len() + 1 == n
         && t.offset % 16 == 0
         && t.dims.iter().all(|d| (1..=1 << 32).contains(d))
@@ -416,6 +421,20 @@ fn tensor_map(k: &Kernel, p: ParamId, rank: u8) -> Result<()> {
         && inner % 16 == 0
         && (t.swizzle == Swizzle::None || inner <= t.swizzle.width());
     if fits { Ok(()) } else { Err(format!("a tensor map that the hardware does not take: {t:?}")) }
+}
+
+/// Whether windows of pixels are within what a map of this rank can say.
+fn walks(p: &Pixels, rank: usize) -> bool {
+    let corner = match rank {
+        3 => 1 << 15,
+        4 => 1 << 7,
+        5 => 1 << 4,
+        _ => return false,
+    };
+    let fits = |v: &i32| (-corner..corner).contains(v);
+    [p.lower.len(), p.upper.len(), p.step.len()] == [rank - 2; 3]
+        && p.lower.iter().chain(&p.upper).all(fits)
+        && p.step.iter().all(|s| (1..=8).contains(s))
 }
 
 /// Types of an intrinsic's operands (`None`: an index, I32 or I64) and results.
@@ -445,6 +464,11 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
         Intrinsic::TmaLoad { rank, .. } => {
             let mut args = vec![Some(Ty::U32); 2];
             args.extend(vec![Some(Ty::I32); rank as usize]);
+            Ok((args, vec![]))
+        }
+        Intrinsic::TmaPixels { rank, .. } => {
+            let mut args = vec![Some(Ty::U32); 2];
+            args.extend(vec![Some(Ty::I32); 2 * rank.max(1) as usize - 2]);
             Ok((args, vec![]))
         }
         Intrinsic::Wgmma { dtype, n, .. } => {

@@ -162,6 +162,7 @@ impl Operand2 {
             strides: vec![self.pitch],
             extent: vec![STEP as u32, if self.k_major { block } else { STEP as u32 }],
             swizzle: Swizzle::B128,
+            pixels: None,
         };
         for (_, extent, bytes) in &self.batch {
             map.dims.push(*extent);

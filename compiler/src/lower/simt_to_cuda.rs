@@ -379,7 +379,7 @@ impl<'a> Printer<'a> {
 
     fn intrinsic(&mut self, op: Intrinsic, outs: &[Place], args: &[Expr]) {
         let name = intrinsics::name(op);
-        if matches!(op, Intrinsic::TmaLoad { .. }) {
+        if matches!(op, Intrinsic::TmaLoad { .. } | Intrinsic::TmaPixels { .. }) {
             self.writer.helpers.insert("tensor_map");
         }
         // `cp_async_wait<n>` has one definition for all n.
@@ -411,7 +411,7 @@ impl<'a> Printer<'a> {
         } else {
             operands.extend(args.iter().map(|a| self.writer.expr(a, Prec::Any)));
         }
-        if let Intrinsic::TmaLoad { map, .. } = op {
+        if let Intrinsic::TmaLoad { map, .. } | Intrinsic::TmaPixels { map, .. } = op {
             operands.insert(2, format!("&{}", self.writer.params[map.0 as usize]));
         }
         self.say(format!("{name}({});", operands.join(", ")));

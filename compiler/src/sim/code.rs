@@ -259,9 +259,10 @@ impl Op {
             | Op::StoreVec { .. }
             | Op::Atomic { .. } => Class::Memory,
             Op::Intrinsic { op, .. } => match op {
-                Intrinsic::CpAsync { .. } | Intrinsic::LdMatrix { .. } | Intrinsic::TmaLoad { .. } => {
-                    Class::Memory
-                }
+                Intrinsic::CpAsync { .. }
+                | Intrinsic::LdMatrix { .. }
+                | Intrinsic::TmaLoad { .. }
+                | Intrinsic::TmaPixels { .. } => Class::Memory,
                 Intrinsic::Philox => Class::Int,
                 Intrinsic::Wgmma { .. } => Class::Mma,
                 op if super::intrinsics::shape(*op).is_some() => Class::Mma,

@@ -106,6 +106,7 @@ pub fn takes(op: Intrinsic) -> bool {
             | Intrinsic::FenceMbarrierInit
             | Intrinsic::FenceProxyAsync
             | Intrinsic::TmaLoad { .. }
+            | Intrinsic::TmaPixels { .. }
             | Intrinsic::WgmmaFence
             | Intrinsic::WgmmaCommit
             | Intrinsic::WgmmaWait(_)
@@ -133,7 +134,9 @@ impl Block<'_> {
                 self.clock += 1;
                 self.engine.fences.insert(w.index, self.clock);
             }
-            Intrinsic::TmaLoad { map, .. } => self.copy_box(w, map.0, args)?,
+            Intrinsic::TmaLoad { map, .. } | Intrinsic::TmaPixels { map, .. } => {
+                self.copy_box(w, map.0, args)?
+            }
             Intrinsic::WgmmaFence => {
                 w.whole("a fence of matrix instructions")?;
                 w.products.fenced = true;
@@ -359,26 +362,15 @@ impl Block<'_> {
         let size = map.dtype.bits() as usize / 8;
         let each = 16 / size;
         let inner = map.extent[0] as usize / each;
-        let rows: u32 = map.extent[1..].iter().product();
-        let mut chunks = Vec::with_capacity(inner * rows as usize);
-        for row in 0..rows {
-            let mut rest = row;
-            let mut from = map.offset;
-            let mut inside = true;
-            for d in 1..map.dims.len() {
-                let x = at[d] + (rest % map.extent[d]) as i64;
-                rest /= map.extent[d];
-                inside &= (0..map.dims[d]).contains(&x);
-                from += x * map.strides[d - 1];
-            }
+        let lines = super::boxes::lines(map, at);
+        let mut chunks = Vec::with_capacity(inner * lines.len());
+        for (row, line) in (0..).zip(lines) {
             for c in 0..inner {
                 let first = at[0] + (c * each) as i64;
                 let mut data = [0; 16];
                 for (e, bytes) in data.chunks_mut(size).enumerate() {
                     let x = first + e as i64;
-                    if !inside || !(0..map.dims[0]).contains(&x) {
-                        continue;
-                    }
+                    let Some(from) = line.filter(|_| (0..map.dims[0]).contains(&x)) else { continue };
                     let byte = (from + x * size as i64) as usize;
                     if self.checks && buffer.is_checked() {
                         let noted = buffer.note_read(byte, size, 3, &self.global_order(w, lane));
@@ -589,6 +581,7 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::FenceMbarrierInit => "fence_mbarrier_init".into(),
         Intrinsic::FenceProxyAsync => "fence_proxy_async".into(),
         Intrinsic::TmaLoad { rank, .. } => format!("tma_load_{rank}d"),
+        Intrinsic::TmaPixels { rank, .. } => format!("tma_pixels_{rank}d"),
         Intrinsic::WgmmaFence => "wgmma_fence".into(),
         Intrinsic::WgmmaCommit => "wgmma_commit".into(),
         Intrinsic::WgmmaWait(n) => format!("wgmma_wait<{n}>"),
@@ -659,6 +652,7 @@ pub fn definition(op: Intrinsic) -> String {
             "",
         ),
         Intrinsic::TmaLoad { rank, .. } => tma_load_definition(rank as usize),
+        Intrinsic::TmaPixels { rank, .. } => tma_pixels_definition(rank as usize),
         Intrinsic::WgmmaFence => plain(
             "",
             "Before matrix instructions: registers are as written.",
@@ -696,6 +690,25 @@ fn tma_load_definition(rank: usize) -> String {
          [%0], [%1, {{{}}}], [%2];\"\n        \
          :: \"r\"(to), \"l\"(map), \"r\"(barrier){operands} : \"memory\");\n}}\n",
         places.join(", ")
+    )
+}
+
+fn tma_pixels_definition(rank: usize) -> String {
+    let inner = rank - 2;
+    let params: String = (0..rank).map(|i| format!(", int x{i}")).collect();
+    let offsets: String = (0..inner).map(|i| format!(", int o{i}")).collect();
+    let list = |from: usize, n: usize| -> String {
+        (from..from + n).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ")
+    };
+    let (places, moves) = (list(3, rank), list(3 + rank, inner));
+    let operands: String = (0..rank).map(|i| format!(", \"r\"(x{i})")).collect();
+    let shorts: String = (0..inner).map(|i| format!(", \"h\"((unsigned short)o{i})")).collect();
+    format!(
+        "// Copies pixels in a row from this one on, all moved by the offsets; their bytes are counted on the barrier.\n\
+         __device__ __forceinline__ void tma_pixels_{rank}d(u32 to, u32 barrier, const TensorMap* map{params}{offsets}) {{\n    \
+         asm volatile(\"cp.async.bulk.tensor.{rank}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes \
+         [%0], [%1, {{{places}}}], [%2], {{{moves}}};\"\n        \
+         :: \"r\"(to), \"l\"(map), \"r\"(barrier){operands}{shorts} : \"memory\");\n}}\n"
     )
 }
 

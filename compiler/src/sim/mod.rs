@@ -10,6 +10,7 @@
 
 mod access;
 mod block;
+mod boxes;
 mod code;
 pub mod codec;
 mod compile;

@@ -437,10 +437,11 @@ pub enum Intrinsic {
     WgmmaCommit,
     /// Waits until at most n groups of matrix instructions are under way.
     WgmmaWait(u8),
-    /// m64nNk16 of a warpgroup: outs are N / 2 F32, neighbours in one array, that accumulate (in and out).
-    /// args: descriptors of A and B (U64), scale of the accumulator (I32: 0 or 1).
+    /// m64nNkK of a warpgroup, K of 32 bytes: outs are N / 2 sums (F32, of 8-bit integers I32), neighbours in one
+    /// array, that accumulate (in and out). args: descriptors of A and B (U64), scale of the accumulator (I32: 0 or 1).
     Wgmma {
-        dtype: DType,
+        /// A's and B's dtypes: both f16, both bf16, both f32 (as tf32), or 8-bit floats or integers.
+        dtypes: [DType; 2],
         n: u16,
         /// Whether an operand lies along M or N (else along K).
         trans: [bool; 2],

@@ -407,8 +407,8 @@ impl<'a> Parser<'a> {
             "tma_pixels" => Intrinsic::TmaPixels { map: ParamId(self.id('&')?), rank: self.number()? },
             "wgmma_wait" => Intrinsic::WgmmaWait(self.number()?),
             "wgmma" => {
-                let (dtype, n) = (self.dtype()?, self.number()?);
-                Intrinsic::Wgmma { dtype, n, trans: [self.number()?, self.number()?] }
+                let (dtypes, n) = ([self.dtype()?, self.dtype()?], self.number()?);
+                Intrinsic::Wgmma { dtypes, n, trans: [self.number()?, self.number()?] }
             }
             "set_max_registers" => Intrinsic::SetMaxRegisters { more: self.number()?, count: self.number()? },
             "named_barrier" => Intrinsic::NamedBarrier { threads: self.number()? },

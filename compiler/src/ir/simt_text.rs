@@ -215,7 +215,9 @@ impl Printer<'_> {
             Intrinsic::TmaLoad { map, rank } => format!("tma_load {} {rank}", self.param(map)),
             Intrinsic::TmaPixels { map, rank } => format!("tma_pixels {} {rank}", self.param(map)),
             Intrinsic::WgmmaWait(n) => format!("wgmma_wait {n}"),
-            Intrinsic::Wgmma { dtype, n, trans: [a, b] } => format!("wgmma {} {n} {a} {b}", dtype.name()),
+            Intrinsic::Wgmma { dtypes: [x, y], n, trans: [a, b] } => {
+                format!("wgmma {} {} {n} {a} {b}", x.name(), y.name())
+            }
             Intrinsic::SetMaxRegisters { more, count } => format!("set_max_registers {more} {count}"),
             Intrinsic::NamedBarrier { threads } => format!("named_barrier {threads}"),
             op => intrinsics::name(op),

@@ -471,12 +471,14 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
             args.extend(vec![Some(Ty::I32); 2 * rank.max(1) as usize - 2]);
             Ok((args, vec![]))
         }
-        Intrinsic::Wgmma { dtype, n, .. } => {
-            half(dtype)?;
-            match n % 8 == 0 && (8..=256).contains(&n) {
-                true => {
-                    Ok((vec![Some(Ty::U64), Some(Ty::U64), Some(Ty::I32)], vec![Ty::F32; n as usize / 2]))
-                }
+        Intrinsic::Wgmma { dtypes, n, trans } => {
+            let sum = wgmma_sum(dtypes)?;
+            if trans != [false; 2] && dtypes[0].bits() != 16 {
+                return Err("a transposed operand that is not of 16 bits".into());
+            }
+            let whole = n % if sum == Ty::I32 && n > 24 { 16 } else { 8 } == 0;
+            match whole && (8..=256).contains(&n) {
+                true => Ok((vec![Some(Ty::U64), Some(Ty::U64), Some(Ty::I32)], vec![sum; n as usize / 2])),
                 false => Err(format!("a matrix instruction with {n} columns")),
             }
         }
@@ -489,6 +491,16 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
             args.extend(vec![Some(sum); c]);
             Ok((args, vec![sum; c]))
         }
+    }
+}
+
+/// What a warpgroup's matrix instruction of these operands sums in.
+fn wgmma_sum(dtypes: [DType; 2]) -> std::result::Result<Ty, String> {
+    use DType::*;
+    match dtypes {
+        [F16, F16] | [BF16, BF16] | [F32, F32] | [E4M3 | E5M2, E4M3 | E5M2] => Ok(Ty::F32),
+        [I8 | U8, I8 | U8] => Ok(Ty::I32),
+        [a, b] => Err(format!("a matrix instruction of {} and {}", a.name(), b.name())),
     }
 }
 

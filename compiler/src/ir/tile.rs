@@ -73,8 +73,9 @@ pub struct FoldTile {
 pub enum Math {
     /// `mma.sync` whose atom takes 32 bytes of K from each operand.
     Mma { kind: MmaKind, promote: bool },
-    /// `wgmma` of f16 or bf16, operands in shared memory.
-    Wgmma(DType),
+    /// `wgmma` of 32 bytes of K, operands (of these dtypes) in shared memory. `promote`: each step's sums are added to
+    /// f32 accumulators outside the tensor cores.
+    Wgmma { dtypes: [DType; 2], promote: bool },
     /// Fused multiply-adds in registers.
     Fma(Ty),
 }
@@ -276,7 +277,13 @@ impl fmt::Display for Operand {
 impl fmt::Display for Math {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Math::Wgmma(d) => write!(f, "wgmma m64k16 {}", d.name()),
+            Math::Wgmma { dtypes: [a, b], promote } => {
+                write!(f, "wgmma m64k{} {}", 256 / a.bits(), a.name())?;
+                if a != b {
+                    write!(f, " {}", b.name())?;
+                }
+                if *promote { write!(f, ", promoted to f32 each step") } else { Ok(()) }
+            }
             Math::Fma(ty) => write!(f, "fma {}", ty.name()),
             Math::Mma { kind, promote } => {
                 match kind {

@@ -228,7 +228,7 @@ fn build_hopper(cx: &Lowering, e: &mut Emit, shape: &ContractShape, h: &Hopper, 
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
     let tile = &h.choice.tile;
     let place = locate(e, shape, tile);
-    let acc = e.kernel.array("acc", Ty::F32, Accumulators::of(tile).len());
+    let acc = e.kernel.array("acc", Ty::of(shape.folds[0].ty), Accumulators::of(tile).len());
     e.line(cx.graph.span(shape.folds[0].fold));
     let main = HopperLoop::new(e, h);
     let steps = block_steps(e, tile, &tile.folds[0], &place);

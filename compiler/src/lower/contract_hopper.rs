@@ -1,9 +1,9 @@
 //! The `contract` form on sm_90a: which products go through copies of boxes (TMA) and warpgroups' matrix instructions
 //! (wgmma), and with which tile.
 //!
-//! An operand qualifies if it is a plain read of a 16-bit float tensor whose place is affine in the product's axes: rows
-//! (M or N) and K each as one number, one of the two contiguous, the other in steps of 16 bytes, batch axes in any
-//! such steps. What a box covers beyond the operand is zero, so sizes that divide nothing need no more than that.
+//! An operand qualifies if it is a plain read of a tensor of 16- or 8-bit elements whose place is affine in the product's
+//! axes: rows (M or N) and K each as one number, one of the two contiguous (of 8-bit elements K), the other in steps of
+//! 16 bytes, batch axes in any such steps. What a box covers beyond the operand is zero, so sizes that divide nothing need no more than that.
 
 use super::contract_operand::{Ground, PlainRead, Source};
 use super::contract_pattern::{ContractShape, Contraction, Digit};
@@ -17,8 +17,10 @@ use crate::vocab::func::Func;
 use crate::vocab::target::Target;
 use std::collections::BTreeMap;
 
-/// Terms of a step: a line of 128 bytes.
-pub const STEP: i64 = 64;
+/// Bytes of a step's terms: a line.
+const LINE: u32 = 128;
+/// Accumulators that a thread has room for.
+const ROOM: u32 = 192;
 /// Bytes of shared memory left for barriers and alignment.
 const SPARE: u32 = 2048;
 /// Rows or columns below which the other main loop is taken, and terms, unless the settings ask for this one.
@@ -53,23 +55,29 @@ impl Boxes {
 /// The tile of a product that this main loop takes, or `None`.
 pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Result<Option<Hopper>, Refusal> {
     let [c] = &ground.shape.folds[..] else { return Ok(None) };
-    if !target.wgmma || !target.tma || c.ty != Ty::F32 || wishes.names_threads() {
+    if !target.wgmma || !target.tma || !matches!(c.ty, Ty::F32 | Ty::I32) || wishes.names_threads() {
         return Ok(None);
     }
-    let math = contract_operand::math(ground.graph, ground.facts, c, target, false);
-    let Math::Mma { kind: MmaKind::Half(dtype), .. } = math else { return Ok(None) };
+    let math = contract_operand::math(ground.graph, ground.facts, c, target, wishes.fast());
+    let Math::Mma { kind, promote } = math else { return Ok(None) };
+    let dtypes = match kind {
+        MmaKind::Half(d) => [d, d],
+        MmaKind::Byte(a, b) => [a, b],
+        _ => return Ok(None),
+    };
     let Some(k) = one_axis(c) else { return Ok(None) };
     let shape = ground.shape;
-    let operand = |f, rows: &[Digit]| match ground.source(c, f, dtype) {
+    let operand = |f, rows: &[Digit], dtype| match ground.source(c, f, dtype) {
         Source::Plain(p) => operand(ground, c, &p, rows, c.k[k].axis, dtype).map(|o| (o, Source::Plain(p))),
         Source::Computed => None,
     };
-    let (Some((a, a_source)), Some((b, b_source))) = (operand(&c.a, &shape.m), operand(&c.b, &shape.n))
+    let (Some((a, a_source)), Some((b, b_source))) =
+        (operand(&c.a, &shape.m, dtypes[0]), operand(&c.b, &shape.n, dtypes[1]))
     else {
         return Ok(None);
     };
-    let Some(draft) = best(ground, c, target, wishes, &a, &b)? else { return Ok(None) };
-    let tile = tile(ground, c, wishes, &draft, dtype, &a, &b)?;
+    let Some(draft) = best(ground, c, target, wishes, promote, &a, &b)? else { return Ok(None) };
+    let tile = tile(ground, c, wishes, &draft, promote, &a, &b)?;
     let boxes = |o: &Operand2, rows: u32| o.boxes(rows);
     let folds = vec![FoldChoice { k: c.k.clone(), a: a_source, b: b_source }];
     let (a, b) = (boxes(&a, draft.m), boxes(&b, draft.n));
@@ -143,6 +151,7 @@ fn operand(
     let batch: Vec<_> = batch.map(|(i, (d, s))| (i, d.extent, s * size)).collect();
     let fits = |bytes: i64| bytes > 0 && bytes % 16 == 0 && bytes < 1 << 40;
     let good = inner == 1
+        && (k_major || size == 2)
         && fits(pitch)
         && batch.len() <= 3
         && batch.iter().all(|b| fits(b.2))
@@ -154,13 +163,18 @@ fn operand(
 }
 
 impl Operand2 {
+    /// Terms of a step.
+    fn step(&self) -> i64 {
+        (LINE * 8 / self.dtype.bits()) as i64
+    }
+
     fn boxes(&self, block: u32) -> Boxes {
         let mut map = TensorMap {
             dtype: self.dtype,
             offset: self.offset,
             dims: if self.k_major { vec![self.terms, self.rows] } else { vec![self.rows, self.terms] },
             strides: vec![self.pitch],
-            extent: vec![STEP as u32, if self.k_major { block } else { STEP as u32 }],
+            extent: vec![self.step() as u32, if self.k_major { block } else { self.step() as u32 }],
             swizzle: Swizzle::B128,
             pixels: None,
         };
@@ -175,7 +189,7 @@ impl Operand2 {
 
     fn place(&self, block: u32) -> Operand {
         // Lines of 64 elements: along K for each row, or along the rows for each term.
-        let lines = if self.k_major { block } else { block / 64 * STEP as u32 };
+        let lines = if self.k_major { block } else { block / 64 * self.step() as u32 };
         let (name, dtype, k_major) = (self.name.clone(), self.dtype, self.k_major);
         Operand { name, dtype, k_major, place: Place::Lines(lines), load: Load::Boxes }
     }
@@ -280,6 +294,7 @@ fn best(
     c: &Contraction,
     target: &Target,
     wishes: &Wishes,
+    promote: bool,
     a: &Operand2,
     b: &Operand2,
 ) -> Result<Option<Draft>, Refusal> {
@@ -298,7 +313,7 @@ fn best(
     let groups = wishes.int("warpgroups", "")?;
     let steps: Vec<Option<i64>> =
         c.k.iter().map(|k| wishes.int("step", &k.name)).collect::<Result<_, _>>()?;
-    if steps.iter().flatten().any(|&s| s != STEP) || shape.m.is_empty() || shape.n.is_empty() {
+    if steps.iter().flatten().any(|&s| s != a.step()) || shape.m.is_empty() || shape.n.is_empty() {
         return Ok(None);
     }
     let asked = m.is_some() || n.is_some() || groups.is_some();
@@ -310,16 +325,20 @@ fn best(
     let limit = target.shared_per_block - SPARE;
     let batch = ContractShape::points(&shape.batch);
     let mut best: Option<(f64, Draft)> = None;
+    // The instructions of integers take columns in steps of 16.
+    let unit = if c.ty == Ty::I32 { 16 } else { 8 };
     let columns: Vec<u32> = n.map_or(vec![], |n| vec![n as u32]);
     let wished = columns.iter().flat_map(|&n| [(64, n, 1, 0.5), (128, n, 2, 0.9)]);
-    let wished = wished.filter(|w| w.1.is_multiple_of(8) && w.1 <= 256 && !BLOCKS.iter().any(|b| b.1 == w.1));
+    let wished =
+        wished.filter(|w| w.1.is_multiple_of(unit) && w.1 <= 256 && !BLOCKS.iter().any(|b| b.1 == w.1));
     for (bm, bn, wg, speed) in BLOCKS.into_iter().chain(wished) {
         let fits = m.is_none_or(|m| m == bm as i64)
             && n.is_none_or(|n| n == bn as i64)
             && groups.is_none_or(|g| g == wg as i64)
-            && (b.k_major || bn % 64 == 0);
-        let fit = limit / ((bm + bn) * STEP as u32 * 2);
-        let all = (c.terms() + STEP - 1) / STEP;
+            && (b.k_major || bn % 64 == 0)
+            && bm / wg * bn / 128 * if promote { 2 } else { 1 } <= ROOM;
+        let fit = limit / ((bm + bn) * LINE);
+        let all = (c.terms() + a.step() - 1) / a.step();
         let count = stages.map_or(fit.min(6), |s| s as u32);
         if !fits || count > fit || count < 2 {
             continue;
@@ -348,7 +367,7 @@ fn tile(
     c: &Contraction,
     wishes: &Wishes,
     d: &Draft,
-    dtype: DType,
+    promote: bool,
     a: &Operand2,
     b: &Operand2,
 ) -> Result<Tile, Refusal> {
@@ -361,10 +380,10 @@ fn tile(
     };
     let fold = FoldTile {
         terms: c.terms(),
-        step: STEP,
-        slot: STEP as u32,
+        step: a.step(),
+        slot: a.step() as u32,
         stages: d.stages,
-        math: Math::Wgmma(dtype),
+        math: Math::Wgmma { dtypes: [a.dtype, b.dtype], promote },
         a: a.place(d.m),
         b: b.place(d.n),
     };

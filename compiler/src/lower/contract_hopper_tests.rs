@@ -55,6 +55,49 @@ fn sizes_that_divide_nothing() {
 }
 
 #[test]
+fn eight_bit_floats() {
+    use DType::{E4M3, E5M2, F32};
+    let mut fast = Schedule::default();
+    fast.set("y", "accumulate", "", Word::Name("fast".into()));
+    for (a, b) in [(E4M3, E4M3), (E5M2, E4M3), (E4M3, E5M2), (E5M2, E5M2)] {
+        let plan = matmul((a, b, F32), (72, 136, 320), NT);
+        hopper(&plan);
+        hopper_as(&plan, &fast);
+    }
+    let plan = matmul((E4M3, E4M3, DType::BF16), (131, 203, 400), NT);
+    for (m, n) in [(128, 192), (128, 128), (128, 88), (64, 192), (64, 64)] {
+        hopper_as(&plan, &with(Schedule::default(), "y", &[("block", "m", m), ("block", "n", n)]));
+    }
+    hopper_as(&plan, &with(fast, "y", &[("block", "m", 256), ("block", "n", 128)]));
+    hopper_as(&plan, &with(Schedule::default(), "y", &[("split", "k", 2)]));
+}
+
+#[test]
+fn integers() {
+    use DType::{I8, I32, U8};
+    for (a, b) in [(I8, I8), (U8, I8), (I8, U8), (U8, U8)] {
+        hopper(&matmul((a, b, I32), (72, 136, 320), NT));
+    }
+    let plan = matmul((I8, I8, I32), (131, 203, 400), NT);
+    for (m, n) in [(128, 256), (128, 96), (256, 128), (64, 64)] {
+        hopper_as(&plan, &with(Schedule::default(), "y", &[("block", "m", m), ("block", "n", n)]));
+    }
+    hopper_as(&plan, &with(Schedule::default(), "y", &[("split", "k", 2)]));
+}
+
+#[test]
+fn eight_bit_operands_that_lie_along_rows_or_at_odd_pitches_are_packed() {
+    for layout in LAYOUTS {
+        for shape in [(72, 136, 320), (67, 131, 77)] {
+            let packed = super::super::contract_pack::ALWAYS.replace(true);
+            hopper(&matmul((DType::E4M3, DType::E4M3, DType::F32), shape, layout));
+            hopper(&matmul((DType::I8, DType::I8, DType::I32), shape, layout));
+            super::super::contract_pack::ALWAYS.set(packed);
+        }
+    }
+}
+
+#[test]
 fn every_block() {
     let plan = matmul(BF16, (72, 136, 72), NT);
     let blocks = [(128, 256), (128, 192), (256, 128), (128, 64), (64, 256), (64, 128), (128, 88)];

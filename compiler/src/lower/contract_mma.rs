@@ -263,7 +263,7 @@ fn mma_step(
 }
 
 /// acc += short
-fn promote(e: &mut Emit, short: ArrayId, acc: ArrayId, len: u32) {
+pub fn promote(e: &mut Emit, short: ArrayId, acc: ArrayId, len: u32) {
     let i = e.kernel.var("i", Ty::I32);
     let at = |a| Expr::Elem(a, Box::new(Expr::Var(i)));
     let sum = Expr::Call(Func::Add, vec![at(acc), at(short)]);

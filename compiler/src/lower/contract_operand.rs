@@ -106,7 +106,7 @@ pub fn atom_k(math: Math) -> i64 {
         Math::Mma { kind: MmaKind::Half(_) | MmaKind::HalfK8, .. } => 16,
         Math::Mma { kind: MmaKind::Tf32, .. } => 8,
         Math::Mma { kind: MmaKind::Byte(..), .. } => 32,
-        Math::Wgmma(_) => 16,
+        Math::Wgmma { dtypes, .. } => 256 / dtypes[0].bits() as i64,
         Math::Fma(_) => 1,
     }
 }
@@ -118,7 +118,7 @@ pub fn stored(math: Math) -> (DType, DType) {
         Math::Mma { kind: MmaKind::HalfK8, .. } => (DType::F16, DType::F16),
         Math::Mma { kind: MmaKind::Tf32, .. } => (DType::F32, DType::F32),
         Math::Mma { kind: MmaKind::Byte(a, b), .. } => (a, b),
-        Math::Wgmma(d) => (d, d),
+        Math::Wgmma { dtypes: [a, b], .. } => (a, b),
         Math::Fma(ty) => (ty.stored(), ty.stored()),
     }
 }

@@ -97,7 +97,7 @@ impl Wishes<'_> {
         Ok(wished)
     }
 
-    fn fast(&self) -> bool {
+    pub fn fast(&self) -> bool {
         matches!(self.schedule.get(self.kernel, "accumulate", ""), Some(Word::Name(n)) if n == "fast")
     }
 }
@@ -470,7 +470,7 @@ fn steps(d: &Draft) -> Vec<i64> {
     let atom = atom_k(d.math);
     match d.math {
         // Two bytes: 64 terms are a 128-byte row.
-        Math::Mma { .. } | Math::Wgmma(_) => {
+        Math::Mma { .. } | Math::Wgmma { .. } => {
             [4, 2, 1].iter().map(|n| n * atom).filter(|&s| s == atom || s < 2 * terms).collect()
         }
         Math::Fma(Ty::F64 | Ty::I64) => vec![8],

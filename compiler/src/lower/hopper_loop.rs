@@ -6,8 +6,9 @@
 //! next is issued, so a stage is given back one step after its products were issued.
 
 use super::contract_coords::{Place as Where, modulo, over, plus, times};
-use super::contract_hopper::{Boxes, Hopper, STEP};
+use super::contract_hopper::{Boxes, Hopper};
 use super::contract_mma;
+use super::hopper_operand::Sums;
 use super::scalar::{Emit, and, cast, cmp, int_op, lit32, lit64};
 use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Intrinsic, ParamId, Place, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll,
@@ -27,7 +28,8 @@ pub struct HopperLoop<'x> {
     a: Operand<'x>,
     b: Operand<'x>,
     barriers: SharedId,
-    dtype: DType,
+    dtypes: [DType; 2],
+    promote: bool,
     groups: u32,
 }
 
@@ -39,6 +41,8 @@ struct Operand<'x> {
     bytes: u32,
     /// Rows of the block.
     rows: u32,
+    /// Elements of a line of 128 bytes.
+    line: i64,
 }
 
 /// The range of steps of a block.
@@ -62,21 +66,22 @@ impl<'x> HopperLoop<'x> {
     pub fn new(e: &mut Emit, h: &'x Hopper) -> HopperLoop<'x> {
         let tile = &h.choice.tile;
         let fold = &tile.folds[0];
-        let (Math::Wgmma(dtype), Arrange::Groups { m: groups }) = (fold.math, tile.arrange) else {
+        let (Math::Wgmma { dtypes, promote }, Arrange::Groups { m: groups }) = (fold.math, tile.arrange)
+        else {
             unreachable!("`contract_hopper` makes these tiles alone")
         };
         let operand =
             |e: &mut Emit, op: &crate::ir::tile::Operand, boxes: &'x Boxes, name: &str, rows: u32| {
                 let bytes = op.place.bytes(op.dtype);
-                let shared =
-                    e.kernel.shared(format!("{name}_tile"), dtype, fold.stages * bytes / 2, ATOM as u32);
+                let len = fold.stages * bytes * 8 / op.dtype.bits();
+                let shared = e.kernel.shared(format!("{name}_tile"), op.dtype, len, ATOM as u32);
                 let map = e.tensor_map(boxes.tensor, &format!("{name}_map"), boxes.map.clone());
-                Operand { boxes, shared, map, bytes, rows }
+                Operand { boxes, shared, map, bytes, rows, line: fold.step }
             };
         let a = operand(e, &fold.a, &h.a, "a", tile.m.block);
         let b = operand(e, &fold.b, &h.b, "b", tile.n.block);
         let barriers = e.kernel.shared("barriers", DType::I64, 2 * fold.stages, 8);
-        let main = HopperLoop { tile, a, b, barriers, dtype, groups };
+        let main = HopperLoop { tile, a, b, barriers, dtypes, promote, groups };
         main.init(e);
         main
     }
@@ -172,7 +177,7 @@ impl<'x> HopperLoop<'x> {
             let full = e.named("full", Ty::U32, self.full(&slot));
             let bytes = Expr::U32(self.a.bytes + self.b.bytes);
             call(e, Intrinsic::MbarrierExpect, vec![full.clone(), bytes]);
-            let k0 = e.named("k0", Ty::I32, times(plus(steps.first.clone(), it), STEP));
+            let k0 = e.named("k0", Ty::I32, times(plus(steps.first.clone(), it), self.tile.folds[0].step));
             for (op, start) in [(&self.a, &place.m), (&self.b, &place.n)] {
                 op.copy(e, &slot, &full, &start[0], &k0, place);
             }
@@ -182,7 +187,9 @@ impl<'x> HopperLoop<'x> {
 
     fn multiply(&self, e: &mut Emit, group: &Expr, steps: &Steps, acc: ArrayId) {
         let len = self.tile.m.block / self.groups / 64 * self.tile.n.block / 2;
-        contract_mma::clear(e, acc, len, dtype::Ty::F32);
+        let ty = if self.dtypes[0].is_float() { dtype::Ty::F32 } else { dtype::Ty::I32 };
+        contract_mma::clear(e, acc, len, ty);
+        let sums = Sums::new(e, acc, len, self.promote);
         let mine = int_op(IntOp::Sub, group.clone(), lit32(1));
         let mine = e.named("rows", Ty::I32, times(mine, (self.tile.m.block / self.groups) as i64));
         let a = self.a.descriptor(e, "a_matrix", &mine);
@@ -196,10 +203,18 @@ impl<'x> HopperLoop<'x> {
             let a_stage = e.named("a_stage", Ty::U64, self.a.stage(&a, &slot));
             let b_stage = e.named("b_stage", Ty::U64, self.b.stage(&b, &slot));
             call(e, Intrinsic::WgmmaFence, Vec::new());
-            for kk in 0..STEP as u32 / 16 {
-                self.products(e, &a_stage, &b_stage, kk, acc);
+            for kk in 0..4 {
+                self.products(e, &a_stage, &b_stage, kk, &sums);
             }
             call(e, Intrinsic::WgmmaCommit, Vec::new());
+            if self.promote {
+                call(e, Intrinsic::WgmmaWait(0), Vec::new());
+                e.if_then(first_lane.clone(), |e| {
+                    call(e, Intrinsic::MbarrierArrive, vec![self.empty(&slot)]);
+                });
+                sums.promote(e);
+                return self.advance(e, &c);
+            }
             call(e, Intrinsic::WgmmaWait(1), Vec::new());
             // The step before is done with its stage.
             let release = and(cmp(CmpOp::Gt, it, lit32(0)), first_lane.clone());
@@ -212,8 +227,8 @@ impl<'x> HopperLoop<'x> {
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
     }
 
-    /// The products of 16 terms: one instruction for each 64 rows.
-    fn products(&self, e: &mut Emit, a: &Expr, b: &Expr, kk: u32, acc: ArrayId) {
+    /// The products of 32 bytes of terms: one instruction for each 64 rows.
+    fn products(&self, e: &mut Emit, a: &Expr, b: &Expr, kk: u32, sums: &Sums) {
         let n = self.tile.n.block;
         let trans = [!self.a.boxes.k_major, !self.b.boxes.k_major];
         for part in 0..self.tile.m.block / self.groups / 64 {
@@ -221,9 +236,9 @@ impl<'x> HopperLoop<'x> {
                 let bytes = op.terms_offset(kk) + op.rows_offset() * part;
                 int_op(IntOp::Add, base.clone(), cast(Ty::U64, lit64(bytes as i64 / 16)))
             };
-            let args = vec![at(&self.a, a, part), at(&self.b, b, 0), lit32(1)];
-            let outs = (0..n / 2).map(|i| Place::Elem(acc, part * n / 2 + i)).collect();
-            let op = Intrinsic::Wgmma { dtype: self.dtype, n: n as u16, trans };
+            let args = vec![at(&self.a, a, part), at(&self.b, b, 0), lit32(sums.scale(kk))];
+            let outs = (0..n / 2).map(|i| Place::Elem(sums.of_step(), part * n / 2 + i)).collect();
+            let op = Intrinsic::Wgmma { dtypes: self.dtypes, n: n as u16, trans };
             e.push(Stmt::Intrinsic { op, outs, args });
         }
     }
@@ -234,7 +249,8 @@ impl Operand<'_> {
     fn copy(&self, e: &mut Emit, slot: &Expr, full: &Expr, start: &Expr, k0: &Expr, place: &Where) {
         let op = Intrinsic::TmaLoad { map: self.map, rank: self.boxes.map.dims.len() as u8 };
         for i in 0..self.boxes.count(self.rows) {
-            let elements = plus(times(slot.clone(), self.bytes as i64 / 2), lit32((i * 64 * 64) as i32));
+            let stage = self.bytes as i64 / 128 * self.line;
+            let elements = plus(times(slot.clone(), stage), lit32((i as i64 * 64 * self.line) as i32));
             let to = Expr::SharedAddr(self.shared, Box::new(elements));
             let row = plus(start.clone(), lit32(64 * i as i32));
             let (x, y) = if self.boxes.k_major { (k0.clone(), row) } else { (row, k0.clone()) };
@@ -250,7 +266,7 @@ impl Operand<'_> {
         // swizzle of 128 bytes.
         let leading = if self.boxes.k_major { 1 } else { self.rows_offset() as u64 / 16 };
         let fixed = 1 << 62 | (ATOM / 16) << 32 | leading << 16;
-        let base = Expr::SharedAddr(self.shared, Box::new(times(row.clone(), STEP)));
+        let base = Expr::SharedAddr(self.shared, Box::new(times(row.clone(), self.line)));
         let start = int_op(IntOp::Shr, base, Expr::U32(4));
         let fixed = cast(Ty::U64, lit64(fixed as i64));
         e.named(name, Ty::U64, int_op(IntOp::Or, fixed, cast(Ty::U64, start)))
@@ -261,7 +277,7 @@ impl Operand<'_> {
         int_op(IntOp::Add, first.clone(), cast(Ty::U64, moved))
     }
 
-    /// Bytes from the first term to 16 · kk terms on.
+    /// Bytes from the first term to kk times 32 bytes of terms on.
     fn terms_offset(&self, kk: u32) -> u32 {
         kk * if self.boxes.k_major { 32 } else { 16 * 128 }
     }

@@ -30,6 +30,7 @@ mod cuda_prelude;
 mod fold;
 mod home;
 mod hopper_loop;
+mod hopper_operand;
 pub mod index;
 pub mod map;
 mod map_lanes;

@@ -87,7 +87,7 @@ impl Products {
 }
 
 struct Product {
-    dtype: DType,
+    dtypes: [DType; 2],
     n: u32,
     trans: [bool; 2],
     descriptors: [u64; 2],
@@ -147,7 +147,7 @@ impl Block<'_> {
                 w.products.groups.push_back(group);
             }
             Intrinsic::WgmmaWait(n) => self.retire(w, n as usize)?,
-            Intrinsic::Wgmma { dtype, n, trans } => self.product(w, dtype, n as u32, trans, outs, args)?,
+            Intrinsic::Wgmma { dtypes, n, trans } => self.product(w, dtypes, n as u32, trans, outs, args)?,
             Intrinsic::SetMaxRegisters { .. } => w.whole("a change of registers")?,
             Intrinsic::NamedBarrier { threads } => {
                 w.whole("a named barrier")?;
@@ -407,7 +407,7 @@ impl Block<'_> {
     fn product(
         &mut self,
         w: &mut Warp,
-        dtype: DType,
+        dtypes: [DType; 2],
         n: u32,
         trans: [bool; 2],
         outs: &[Out],
@@ -431,7 +431,7 @@ impl Block<'_> {
             }
             w.valid[elem as usize] = 0;
         }
-        let p = Product { dtype, n, trans, descriptors, scale, outs: outs.to_vec() };
+        let p = Product { dtypes, n, trans, descriptors, scale, outs: outs.to_vec() };
         self.read_operands(w, &p)?;
         w.products.open.push(p);
         Ok(())
@@ -458,15 +458,15 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// This warp's 16 rows of A (16 × 16) and all of B (n × 16), as f64.
+    /// This warp's 16 rows of A and all n of B, 32 bytes of each, as f64.
     fn read_operands(&mut self, w: &Warp, p: &Product) -> Result<(Vec<f64>, Vec<f64>)> {
         let first = w.index as u32 % 4 * 16;
-        let a = self.read_matrix(w, p.descriptors[0], p.trans[0], p.dtype, first, 16)?;
-        let b = self.read_matrix(w, p.descriptors[1], p.trans[1], p.dtype, 0, p.n)?;
+        let a = self.read_matrix(w, p.descriptors[0], p.trans[0], p.dtypes[0], first, 16)?;
+        let b = self.read_matrix(w, p.descriptors[1], p.trans[1], p.dtypes[1], 0, p.n)?;
         Ok((a, b))
     }
 
-    /// Rows of 16 elements of K. Pieces that lie together are read at once.
+    /// Rows of 32 bytes of K. Pieces that lie together are read at once.
     fn read_matrix(
         &mut self,
         w: &Warp,
@@ -477,11 +477,14 @@ impl Block<'_> {
         rows: u32,
     ) -> Result<Vec<f64>> {
         let layout = Layout::of(descriptor, trans)?;
-        let mut out = vec![0.0; rows as usize * 16];
-        // Eight elements of a chunk: neighbours along K, or along M or N where the operand is transposed.
+        let size = dtype.bits() as usize / 8;
+        let (terms, each) = (32 / size, 16 / size);
+        let mut out = vec![0.0; rows as usize * terms];
+        // The elements of a chunk: neighbours along K, or (of 16 bits) along M or N where the operand is transposed.
         for piece in 0..rows * 2 {
-            let (r, k) = if trans { (piece / 16 * 8, piece % 16) } else { (piece / 2, piece % 2 * 8) };
-            let byte = layout.place(first + r, k) as usize;
+            let (r, k) =
+                if trans { (piece / 16 * 8, piece % 16) } else { (piece / 2, piece % 2 * each as u32) };
+            let byte = layout.place(first + r, k, size as u32) as usize;
             if byte + 16 > self.shared.data.len() {
                 let message =
                     format!("a matrix at byte {byte} of shared memory, which has {}", self.shared.data.len());
@@ -496,10 +499,10 @@ impl Block<'_> {
                 }
             }
             let words: [u8; 16] = self.shared.get(byte);
-            for (i, pair) in words.chunks(2).enumerate() {
-                let bits = u16::from_le_bytes([pair[0], pair[1]]) as u32;
+            for (i, bytes) in words.chunks(size).enumerate() {
+                let bits = bytes.iter().rev().fold(0, |bits, &b| bits << 8 | b as u32);
                 let (r, k) = if trans { (r as usize + i, k as usize) } else { (r as usize, k as usize + i) };
-                out[r * 16 + k] = f32::from_bits(codec::decode(dtype, bits)) as f64;
+                out[r * terms + k] = operand_value(dtype, bits);
             }
         }
         Ok(out)
@@ -532,31 +535,49 @@ impl Layout {
         Ok(Layout { start, leading, stride, swizzle, trans })
     }
 
-    /// The byte of element (row, k): `row` along M or N.
-    fn place(&self, row: u32, k: u32) -> u32 {
+    /// The byte of element (row, k) of `size` bytes: `row` along M or N.
+    fn place(&self, row: u32, k: u32, size: u32) -> u32 {
         let plain = if self.trans {
             // Atoms of 64 rows × 8 k, 128 bytes for each k.
             row / 64 * self.leading + k / 8 * self.stride + k % 8 * 128 + row % 64 * 2
         } else if self.swizzle == Swizzle::None {
             // Core matrices of 8 rows × 16 bytes.
-            row / 8 * self.stride + k / 8 * self.leading + row % 8 * 16 + k % 8 * 2
+            let byte = k * size;
+            row / 8 * self.stride + byte / 16 * self.leading + row % 8 * 16 + byte % 16
         } else {
-            row / 8 * self.stride + row % 8 * self.swizzle.width() + k * 2
+            row / 8 * self.stride + row % 8 * self.swizzle.width() + k * size
         };
         self.swizzle.place(self.start + plain)
     }
 }
 
-/// Products are exact; one instruction's products and its accumulator are summed in f64 and rounded once to f32.
+/// An element as tensor cores take it: of an f32 the bits that tf32 has.
+fn operand_value(dtype: DType, bits: u32) -> f64 {
+    match dtype {
+        DType::F32 => f32::from_bits(bits & 0xffff_e000) as f64,
+        DType::I8 | DType::U8 => codec::decode(dtype, bits) as i32 as f64,
+        _ => f32::from_bits(codec::decode(dtype, bits)) as f64,
+    }
+}
+
+/// Products are exact; one instruction's products and its accumulator are summed in f64 and rounded once to f32, or
+/// wrapped to i32.
 fn accumulate(w: &mut Warp, p: &Product, a: &[f64], b: &[f64]) {
+    let terms = 256 / p.dtypes[0].bits() as usize;
+    let integer = matches!(p.dtypes[0], DType::I8 | DType::U8);
     for lane in 0..LANES {
         for (i, out) in p.outs.iter().enumerate() {
             let row = lane / 4 + 8 * (i / 2 % 2);
             let col = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
-            let d = &mut w.regs.get_mut::<f32>(out.reg)[lane];
-            let from = if p.scale { *d as f64 } else { 0.0 };
-            let (a, b) = (&a[row * 16..row * 16 + 16], &b[col * 16..col * 16 + 16]);
-            *d = a.iter().zip(b).fold(from, |sum, (x, y)| sum + x * y) as f32;
+            let (a, b) = (&a[row * terms..][..terms], &b[col * terms..][..terms]);
+            let sum = |from: f64| a.iter().zip(b).fold(from, |sum, (x, y)| sum + x * y);
+            if integer {
+                let d = &mut w.regs.get_mut::<i32>(out.reg)[lane];
+                *d = sum(if p.scale { *d as f64 } else { 0.0 }) as i64 as i32;
+            } else {
+                let d = &mut w.regs.get_mut::<f32>(out.reg)[lane];
+                *d = sum(if p.scale { *d as f64 } else { 0.0 }) as f32;
+            }
         }
     }
 }
@@ -585,9 +606,10 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::WgmmaFence => "wgmma_fence".into(),
         Intrinsic::WgmmaCommit => "wgmma_commit".into(),
         Intrinsic::WgmmaWait(n) => format!("wgmma_wait<{n}>"),
-        Intrinsic::Wgmma { dtype, n, trans } => {
+        Intrinsic::Wgmma { dtypes: [a, b], n, trans } => {
             let lie = trans.map(|t| if t { 't' } else { 'n' });
-            format!("wgmma_m64n{n}k16_{}_{}{}", dtype.name(), lie[0], lie[1])
+            let k = 256 / a.bits();
+            format!("wgmma_m64n{n}k{k}_{}_{}_{}{}", a.name(), b.name(), lie[0], lie[1])
         }
         Intrinsic::SetMaxRegisters { more, count } => {
             format!("{}_registers<{count}>", if more { "more" } else { "fewer" })
@@ -674,7 +696,7 @@ pub fn definition(op: Intrinsic) -> String {
              template <int N> __device__ __forceinline__ void named_barrier(u32 id) {\n    \
              asm volatile(\"bar.sync %0, %1;\" :: \"r\"(id), \"n\"(N) : \"memory\");\n}\n"
             .into(),
-        Intrinsic::Wgmma { dtype, n, trans } => wgmma_definition(dtype, n as usize, trans),
+        Intrinsic::Wgmma { dtypes, n, trans } => wgmma_definition(dtypes, n as usize, trans),
         _ => String::new(),
     }
 }
@@ -712,19 +734,37 @@ fn tma_pixels_definition(rank: usize) -> String {
     )
 }
 
-fn wgmma_definition(dtype: DType, n: usize, trans: [bool; 2]) -> String {
+/// How PTX names an operand of a matrix instruction.
+fn ptx_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::I8 => "s8",
+        DType::F32 => "tf32",
+        d => d.name(),
+    }
+}
+
+fn wgmma_definition(dtypes: [DType; 2], n: usize, trans: [bool; 2]) -> String {
     let regs = n / 2;
+    let integer = matches!(dtypes[0], DType::I8 | DType::U8);
+    let (c_type, sum, letter) = if integer { ("int", "s32", 'r') } else { ("float", "f32", 'f') };
     let places: Vec<String> = (0..regs).map(|i| format!("%{i}")).collect();
-    let outs: Vec<String> = (0..regs).map(|i| format!("\"+f\"(d[{i}])")).collect();
+    let outs: Vec<String> = (0..regs).map(|i| format!("\"+{letter}\"(d[{i}])")).collect();
+    // Integers have no sign operands, and only 16-bit operands can lie along M or N.
     let [a, b] = trans.map(|t| t as u8);
-    let ty = dtype.name();
+    let rest = match (integer, dtypes[0].bits()) {
+        (true, _) => String::new(),
+        (false, 16) => format!(", 1, 1, {a}, {b}"),
+        _ => ", 1, 1".into(),
+    };
+    let k = 256 / dtypes[0].bits();
+    let [x, y] = dtypes.map(ptx_type);
     format!(
-        "// d = a * b + scale * d over the warpgroup's 64x{n}x16.\n\
-         __device__ __forceinline__ void {}(float* d, u64 a, u64 b, int scale) {{\n    \
+        "// d = a * b + scale * d over the warpgroup's 64x{n}x{k}.\n\
+         __device__ __forceinline__ void {}({c_type}* d, u64 a, u64 b, int scale) {{\n    \
          asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{}, 0; \"\n        \
-         \"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{ty}.{ty} {{{}}}, %{regs}, %{}, p, 1, 1, {a}, {b}; }}\"\n        \
+         \"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sum}.{x}.{y} {{{}}}, %{regs}, %{}, p{rest}; }}\"\n        \
          : {}\n        : \"l\"(a), \"l\"(b), \"r\"(scale));\n}}\n",
-        name(Intrinsic::Wgmma { dtype, n: n as u16, trans }),
+        name(Intrinsic::Wgmma { dtypes, n: n as u16, trans }),
         regs + 2,
         places.join(", "),
         regs + 1,

@@ -49,6 +49,8 @@ mod row_split;
 pub mod scalar;
 pub mod scan;
 mod scan_block;
+mod scan_law;
+pub mod scan_step;
 pub mod scatter;
 pub mod schedule;
 pub mod simt_to_cuda;

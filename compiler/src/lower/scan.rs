@@ -10,12 +10,15 @@ use super::read::{Index, to};
 use super::row_layout::{vector_read, vector_write};
 use super::scalar::{Emit, Num, add, arith, cmp, int_of, int_op, lit32, mul};
 use super::scan_block::{Block, Flow, Layout};
+use super::scan_law::{self, Algebra, Law};
+use super::scan_step::{self, Linear};
 use super::{Lowering, MAX_GRID_X, Refusal};
-use crate::ir::graph::{AxisId, Define, Expr as Node, ExprId, Graph, Scan, Stmt as GraphStmt};
+use crate::ir::graph::{AxisId, Define, Expr as Node, ExprId, Graph, Scan, Stmt as GraphStmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
-use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, Special, Stmt, Ty, Unroll, VarId};
+use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, ParamId, Special, Stmt, Ty, Unroll, VarId};
 use crate::vocab::dtype;
+use girih_dsl::ast::Span;
 use std::collections::BTreeSet;
 
 /// Elements that a thread holds.
@@ -31,18 +34,41 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     let graph = cx.graph;
     let stored = super::row::stored_targets(graph, &k.stmts);
     for &s in &k.stmts {
-        if let GraphStmt::Scan(scan) = &graph.stmts[s] {
-            let maps = k.stmts.iter().filter_map(|&s| super::row::define(graph, s)).collect();
-            Shape::new(cx, k, scan, maps, stored.contains(&scan.target))?.lower(cx)?;
-        }
+        let (axes, along, span, terms): (&[AxisId], _, _, _) = match &graph.stmts[s] {
+            GraphStmt::Scan(s) => (&s.axes, s.along, s.span, Terms::Fold(s)),
+            GraphStmt::Recur(r) => {
+                let Some(l) = scan_step::recognise(graph, r) else {
+                    let why = format!("{} is no scan: write its step as `a * prev + e`", k.name);
+                    return Err(Refusal::new(r.members[0].span, why));
+                };
+                (&l.define.axes, l.along, l.define.span, Terms::Steps(l))
+            }
+            _ => continue,
+        };
+        let target = graph.stmts[s].targets()[0];
+        let maps = k.stmts.iter().filter_map(|&s| super::row::define(graph, s)).collect();
+        count(&graph.tensor(target).dims, span, &k.name)?;
+        let stored = stored.contains(&target);
+        Shape::new(graph, k, (target, axes, along, span), terms, maps, stored).lower(cx)?;
     }
     Ok(())
+}
+
+/// What is combined.
+enum Terms<'a> {
+    Fold(&'a Scan),
+    Steps(Linear<'a>),
 }
 
 /// One scan, taken apart.
 struct Shape<'a> {
     name: String,
-    scan: &'a Scan,
+    target: TensorId,
+    axes: &'a [AxisId],
+    /// Position in `axes`.
+    along: usize,
+    span: Span,
+    terms: Terms<'a>,
     /// Definitions at the scan's points that read it there.
     maps: Vec<&'a Define>,
     /// Something else reads the scan itself.
@@ -63,18 +89,42 @@ struct Part {
 
 impl<'a> Shape<'a> {
     fn new(
-        cx: &Lowering<'a>,
+        graph: &'a Graph,
         k: &PlanKernel,
-        scan: &'a Scan,
+        (target, axes, along, span): (TensorId, &'a [AxisId], usize, Span),
+        terms: Terms<'a>,
         maps: Vec<&'a Define>,
         stored: bool,
-    ) -> Result<Shape<'a>, Refusal> {
-        let t = cx.graph.tensor(scan.target);
+    ) -> Shape<'a> {
+        let t = graph.tensor(target);
         let mut rows = t.dims.clone();
-        let n = rows.remove(scan.along);
-        let (lo, ty) = (t.lo[scan.along], Ty::of(cx.graph.ty(scan.body)));
-        count(&t.dims, scan.span, &k.name)?;
-        Ok(Shape { name: k.name.clone(), scan, maps, stored, rows, lo, n, ty })
+        let n = rows.remove(along);
+        let lo = t.lo[along];
+        let ty = Ty::of(match &terms {
+            Terms::Fold(s) => graph.ty(s.body),
+            Terms::Steps(l) => graph.ty(l.define.value),
+        });
+        Shape { name: k.name.clone(), target, axes, along, span, terms, maps, stored, rows, lo, n, ty }
+    }
+
+    /// The roots of the terms: the condition, if there is one, and the value.
+    fn roots(&self) -> (Option<ExprId>, ExprId) {
+        match &self.terms {
+            Terms::Fold(s) => (s.cond, s.body),
+            Terms::Steps(l) => (None, l.define.value),
+        }
+    }
+
+    /// From the last point to the first.
+    fn backwards(&self) -> bool {
+        matches!(&self.terms, Terms::Steps(l) if l.descending)
+    }
+
+    fn law(&self) -> Law {
+        match &self.terms {
+            Terms::Fold(s) => Law::Fold(s.combine),
+            Terms::Steps(l) => l.law,
+        }
     }
 
     fn lower(&self, cx: &mut Lowering<'a>) -> Result<(), Refusal> {
@@ -82,7 +132,7 @@ impl<'a> Shape<'a> {
         if rows == 0 || self.n == 0 {
             return Ok(());
         }
-        let inner = cx.graph.tensor(self.scan.target).dims[self.scan.along + 1..].iter().product::<i64>();
+        let inner = cx.graph.tensor(self.target).dims[self.along + 1..].iter().product::<i64>();
         if rows > MAX_GRID_X || inner > 1 && (self.n <= 32 || inner >= 32) {
             return self.by_threads(cx, rows);
         }
@@ -95,44 +145,62 @@ impl<'a> Shape<'a> {
 
     /// Binds the axes other than the scan's.
     fn bind_rows(&self, e: &mut Emit<'a>, at: &[Num]) {
-        let t = e.graph.tensor(self.scan.target);
-        let others = (0..t.dims.len()).filter(|&d| d != self.scan.along);
+        let t = e.graph.tensor(self.target);
+        let others = (0..t.dims.len()).filter(|&d| d != self.along);
         for (d, n) in others.zip(at) {
             let v = arith(IntOp::Add, n.clone(), int_of(n.ty, t.lo[d]));
             let v = Num { expr: e.named("ax", v.ty, v.expr), ty: v.ty };
             self.bind_everywhere(e, d, &v);
         }
-        let along: BTreeSet<AxisId> = [self.scan.axes[self.scan.along]].into();
-        let first = self.scan.cond.unwrap_or(self.scan.body);
-        e.hoist(first, &along, true, &mut BTreeSet::new());
+        let along: BTreeSet<AxisId> = [self.axes[self.along]].into();
+        let (cond, body) = self.roots();
+        if let Terms::Fold(_) = self.terms {
+            e.hoist(cond.unwrap_or(body), &along, true, &mut BTreeSet::new());
+        }
     }
 
     /// The axis at this place of the scan, and of the definitions mapped over it.
     fn bind_everywhere(&self, e: &mut Emit<'a>, d: usize, v: &Num) {
-        e.bind_axis(self.scan.axes[d], v.expr.clone(), v.ty);
+        e.bind_axis(self.axes[d], v.expr.clone(), v.ty);
         for m in &self.maps {
-            if m.axes[d] != self.scan.axes[d] && e.axis_value(m.axes[d]).is_none() {
+            if m.axes[d] != self.axes[d] && e.axis_value(m.axes[d]).is_none() {
                 e.bind_axis(m.axes[d], v.expr.clone(), v.ty);
             }
         }
     }
 
     fn bind_along(&self, e: &mut Emit<'a>, at: &Num) {
-        let v = arith(IntOp::Add, at.clone(), int_of(at.ty, self.lo));
+        let v = match self.backwards() {
+            true => arith(IntOp::Sub, int_of(at.ty, self.lo + self.n - 1), at.clone()),
+            false => arith(IntOp::Add, at.clone(), int_of(at.ty, self.lo)),
+        };
         let v = Num { expr: e.named("t", v.ty, v.expr), ty: v.ty };
-        self.bind_everywhere(e, self.scan.along, &v);
+        self.bind_everywhere(e, self.along, &v);
     }
 
-    /// The term at a position (from 0) that is inside, if the condition holds there.
-    fn term(&self, e: &mut Emit<'a>, at: &Num, known: &[(ExprId, Expr)], set: &dyn Fn(&mut Emit<'a>, Expr)) {
+    /// The term at a position (from 0) that is inside, if the condition holds there: a value a component.
+    fn term(
+        &self,
+        e: &mut Emit<'a>,
+        at: &Num,
+        known: &[(ExprId, Expr)],
+        set: &dyn Fn(&mut Emit<'a>, Vec<Expr>),
+    ) {
         e.scope(|e| {
             self.bind_along(e, at);
             known.iter().for_each(|(id, v)| e.bind(*id, v.clone()));
-            let body = |e: &mut Emit<'a>| {
-                let v = e.num_as(self.scan.body, self.ty);
-                set(e, v);
+            let scan = match &self.terms {
+                Terms::Fold(scan) => scan,
+                Terms::Steps(l) => {
+                    let v = l.emit(e, l.define.value, self.ty);
+                    return set(e, v);
+                }
             };
-            match self.scan.cond {
+            let body = |e: &mut Emit<'a>| {
+                let v = e.num_as(scan.body, self.ty);
+                set(e, vec![v]);
+            };
+            match scan.cond {
                 Some(c) => {
                     let c = e.value(c);
                     e.if_then(c, body);
@@ -142,14 +210,28 @@ impl<'a> Shape<'a> {
         });
     }
 
+    /// What goes before the first point, if that is something.
+    fn start(&self, e: &mut Emit<'a>) -> Option<Vec<Expr>> {
+        let Terms::Steps(l) = &self.terms else { return None };
+        let init = l.init?;
+        let v = e.scope(|e| {
+            self.bind_along(e, &int_of(self.position_ty(), 0));
+            let v = e.num_as(init, self.ty);
+            e.let_var("start", self.ty, v)
+        });
+        let mut start = self.algebra(e).unit;
+        *start.last_mut().expect("an algebra has a component") = Expr::Var(v);
+        Some(start)
+    }
+
     /// The values to store at a position: the scan's own, if it is stored, then the maps'.
     fn finish(&self, e: &mut Emit<'a>, at: &Num, value: Expr, store: &dyn Fn(&mut Emit<'a>, usize, Num)) {
         e.scope(|e| {
             self.bind_along(e, at);
-            let dtype = e.graph.tensor(self.scan.target).dtype;
+            let dtype = e.graph.tensor(self.target).dtype;
             let own = e.rounded(dtype, Num { expr: value, ty: self.ty });
             let own = Num { expr: e.named("y", own.ty, own.expr), ty: own.ty };
-            e.forward(self.scan.target, &self.scan.axes, own.clone());
+            e.forward(self.target, self.axes, own.clone());
             let mut slot = 0;
             if self.stored {
                 store(e, slot, own);
@@ -165,14 +247,14 @@ impl<'a> Shape<'a> {
                 store(e, slot, v);
                 slot += 1;
             }
-            e.unforward(self.scan.target);
+            e.unforward(self.target);
             self.maps.iter().for_each(|m| e.unforward(m.target));
         });
     }
 
     /// What is stored: target and axes.
     fn outs(&self) -> Vec<(crate::ir::graph::TensorId, &'a [AxisId])> {
-        let own = self.stored.then_some((self.scan.target, &self.scan.axes[..]));
+        let own = self.stored.then_some((self.target, self.axes));
         own.into_iter().chain(self.maps.iter().map(|m| (m.target, &m.axes[..]))).collect()
     }
 
@@ -183,15 +265,14 @@ impl<'a> Shape<'a> {
         e.store(target, &index, value.expr);
     }
 
-    fn unit(&self, e: &mut Emit<'a>) -> Expr {
-        let of: dtype::Ty = e.graph.ty(self.scan.body);
-        e.unit(self.scan.combine, of, self.ty)
-    }
-
-    fn combined(&self, e: &mut Emit<'a>, a: Expr, b: Expr) -> Expr {
-        let (a, b) = (Num { expr: a, ty: self.ty }, Num { expr: b, ty: self.ty });
-        let n = e.combined(self.scan.combine, a, b);
-        to(n, self.ty)
+    fn algebra(&self, e: &mut Emit<'a>) -> Algebra {
+        let (_, root) = self.roots();
+        let unit = match self.law() {
+            Law::Fold(c) => vec![e.unit(c, e.graph.ty(root), self.ty)],
+            Law::Affine => scan_law::identity(self.ty),
+        };
+        let unit = unit.into_iter().map(|u| e.named("unit", self.ty, u)).collect();
+        Algebra { law: self.law(), ty: self.ty, dtype: self.dtype(e.graph), unit }
     }
 
     fn position_ty(&self) -> Ty {
@@ -199,7 +280,7 @@ impl<'a> Shape<'a> {
     }
 
     fn dtype(&self, graph: &Graph) -> dtype::DType {
-        graph.ty(self.scan.body).stored()
+        graph.ty(self.roots().1).stored()
     }
 
     // A thread a row, or a segment of one; neighbouring threads have neighbouring rows.
@@ -208,40 +289,63 @@ impl<'a> Shape<'a> {
         const SHORT: i64 = 64;
         let wanted = (ENOUGH_THREADS / rows).min(self.n / SHORT).min(256);
         if wanted < 2 {
-            return self.columns(cx, 1, self.n, None);
+            return self.columns(cx, 1, self.n, &[]);
         }
         let each = (self.n + wanted - 1) / wanted;
         let segments = (self.n + each - 1) / each;
-        let totals = cx.workspace(format!("{}_totals", self.name), self.dtype(cx.graph), &[segments, rows]);
+        let totals = self.totals(cx, &[segments, rows]);
         let dims = [&[segments], &self.rows[..]].concat();
-        launch_points(cx, &self.name, &dims, self.scan.span, |e, at| {
+        launch_points(cx, &self.name, &dims, self.span, |e, at| {
             let part = self.segment(e, &at[0], each);
             self.bind_rows(e, &at[1..]);
-            let unit = self.unit(e);
-            let acc = e.let_var("acc", self.ty, unit.clone());
-            self.walk(e, &part, acc, &unit, &|_, _, _| {});
-            let p = e.pointer(totals, true);
+            let algebra = self.algebra(e);
+            let acc = self.vars(e, "acc", algebra.unit.clone());
+            self.walk(e, &algebra, &part, &acc, &|_, _, _| {});
             let place = self.place_of(e, at, rows);
-            e.push(Stmt::Store(Mem::Global(p), place.expr, Expr::Var(acc)));
+            for (&buffer, &acc) in totals.iter().zip(&acc) {
+                let p = e.pointer(buffer, true);
+                e.push(Stmt::Store(Mem::Global(p), place.expr.clone(), Expr::Var(acc)));
+            }
         })?;
-        launch_points(cx, &self.name, &[rows], self.scan.span, |e, at| {
-            let p = e.pointer(totals, true);
-            let unit = self.unit(e);
-            let acc = e.let_var("acc", self.ty, unit);
+        launch_points(cx, &self.name, &[rows], self.span, |e, at| {
+            let p: Vec<_> = totals.iter().map(|&b| e.pointer(b, true)).collect();
+            let algebra = self.algebra(e);
+            let acc = self.vars(e, "acc", algebra.unit.clone());
             let ty = if rows * segments < i32::MAX as i64 { Ty::I32 } else { Ty::I64 };
             let var = e.kernel.var("s", ty);
             let body = e.block(|e| {
                 let place = add(mul(Expr::Var(var), int_of(ty, rows).expr), to(at[0].clone(), ty));
                 let place = e.named("at", ty, place);
-                let x = e.let_var("x", self.ty, Expr::Load(Mem::Global(p), Box::new(place.clone())));
-                e.push(Stmt::Store(Mem::Global(p), place, Expr::Var(acc)));
-                let v = self.combined(e, Expr::Var(acc), Expr::Var(x));
-                e.push(Stmt::Set(acc, v));
+                let load = |p: &ParamId| Expr::Load(Mem::Global(*p), Box::new(place.clone()));
+                let x: Vec<Expr> = p.iter().map(load).collect();
+                let x = values(&self.vars(e, "x", x));
+                for (&p, &acc) in p.iter().zip(&acc) {
+                    e.push(Stmt::Store(Mem::Global(p), place.clone(), Expr::Var(acc)));
+                }
+                self.take(e, &algebra, &acc, &x);
             });
             let (lo, hi, step) = (int_of(ty, 0).expr, int_of(ty, segments).expr, int_of(ty, 1).expr);
             e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::None, body });
         })?;
-        self.columns(cx, segments, each, Some(totals))
+        self.columns(cx, segments, each, &totals)
+    }
+
+    /// A workspace a component.
+    fn totals(&self, cx: &mut Lowering<'a>, dims: &[i64]) -> Vec<BufferId> {
+        let components = if self.law() == Law::Affine { 2 } else { 1 };
+        let dtype = self.dtype(cx.graph);
+        (0..components).map(|_| cx.workspace(format!("{}_totals", self.name), dtype, dims)).collect()
+    }
+
+    fn vars(&self, e: &mut Emit<'a>, name: &str, values: Vec<Expr>) -> Vec<VarId> {
+        values.into_iter().map(|v| e.let_var(name, self.ty, v)).collect()
+    }
+
+    /// Takes a term into a partial result.
+    fn take(&self, e: &mut Emit<'a>, algebra: &Algebra, acc: &[VarId], x: &[Expr]) {
+        let next = algebra.both(e, &values(acc), x);
+        let next = if next.len() > 1 { values(&self.vars(e, "next", next)) } else { next };
+        acc.iter().zip(next).for_each(|(&a, n)| e.push(Stmt::Set(a, n)));
     }
 
     /// The last pass, from what goes before each segment.
@@ -250,24 +354,31 @@ impl<'a> Shape<'a> {
         cx: &mut Lowering<'a>,
         segments: i64,
         each: i64,
-        before: Option<BufferId>,
+        before: &[BufferId],
     ) -> Result<(), Refusal> {
         let dims = [&[segments], &self.rows[..]].concat();
         let rows: i64 = self.rows.iter().product();
-        launch_points(cx, &self.name, &dims, self.scan.span, |e, at| {
+        launch_points(cx, &self.name, &dims, self.span, |e, at| {
             let part = self.segment(e, &at[0], each);
-            let unit = self.unit(e);
-            let first = match before {
-                Some(buffer) => {
-                    let p = e.pointer(buffer, false);
-                    let place = self.place_of(e, at, rows);
-                    Expr::Load(Mem::Global(p), Box::new(place.expr))
-                }
-                None => unit.clone(),
-            };
+            let algebra = self.algebra(e);
+            let mut first = algebra.unit.clone();
+            if !before.is_empty() {
+                let place = self.place_of(e, at, rows);
+                first = before
+                    .iter()
+                    .map(|&buffer| {
+                        let p = e.pointer(buffer, false);
+                        Expr::Load(Mem::Global(p), Box::new(place.expr.clone()))
+                    })
+                    .collect();
+            }
             self.bind_rows(e, &at[1..]);
-            let acc = e.let_var("acc", self.ty, first);
-            self.walk(e, &part, acc, &unit, &|e, at, v| {
+            if let Some(start) = self.start(e) {
+                let all = self.vars(e, "first", first);
+                first = if before.is_empty() { start } else { algebra.both(e, &start, &values(&all)) };
+            }
+            let acc = self.vars(e, "acc", first);
+            self.walk(e, &algebra, &part, &acc, &|e, at, v| {
                 self.finish(e, at, v, &|e, slot, n| self.store_here(e, slot, n));
             });
         })
@@ -301,20 +412,21 @@ impl<'a> Shape<'a> {
     fn walk(
         &self,
         e: &mut Emit<'a>,
+        algebra: &Algebra,
         part: &Part,
-        acc: VarId,
-        unit: &Expr,
+        acc: &[VarId],
         each: &dyn Fn(&mut Emit<'a>, &Num, Expr),
     ) {
         let ty = part.lo.ty;
         let var = e.kernel.var("i", ty);
         let body = e.block(|e| {
             let at = Num { expr: Expr::Var(var), ty };
-            let x = e.let_var("x", self.ty, unit.clone());
-            self.term(e, &at, &[], &|e, v| e.push(Stmt::Set(x, v)));
-            let v = self.combined(e, Expr::Var(acc), Expr::Var(x));
-            e.push(Stmt::Set(acc, v));
-            each(e, &at, Expr::Var(acc));
+            let x = self.vars(e, "x", algebra.unit.clone());
+            self.term(e, &at, &[], &|e, v| {
+                x.iter().zip(v).for_each(|(&x, v)| e.push(Stmt::Set(x, v)));
+            });
+            self.take(e, algebra, acc, &values(&x));
+            each(e, &at, Expr::Var(*acc.last().expect("an algebra has a component")));
         });
         let (lo, hi, step) = (part.lo.expr.clone(), part.hi.expr.clone(), int_of(ty, 1).expr);
         e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::By(8), body });
@@ -325,14 +437,15 @@ impl<'a> Shape<'a> {
     /// Elements of a vector: as wide as some read or store allows.
     fn width(&self, cx: &Lowering<'a>) -> i64 {
         let graph = cx.graph;
-        let axes = [self.scan.axes[self.scan.along]];
-        let reads = reads(graph, self.scan);
+        let axes = [self.axes[self.along]];
+        let reads = self.reads(graph);
         let any = |v: i64| {
             let loads =
                 reads.iter().any(|(_, r)| vector_read(graph, cx.home(r.tensor), r, &axes, v).is_some());
-            let stores = self.outs().iter().any(|(t, own)| {
-                vector_write(graph, cx.home(*t), *t, own, &[own[self.scan.along]], v).is_some()
-            });
+            let stores = self
+                .outs()
+                .iter()
+                .any(|(t, own)| vector_write(graph, cx.home(*t), *t, own, &[own[self.along]], v).is_some());
             self.n % v == 0 && (loads || stores)
         };
         let size = if matches!(self.ty, Ty::F64 | Ty::I64) { 2 } else { 4 };
@@ -354,11 +467,9 @@ impl<'a> Shape<'a> {
         let blocks = (rows + layout.per_block - 1) / layout.per_block;
         let mut e = self.begin(cx, &layout, blocks)?;
         let again = self.n > layout.chunk();
-        let unit = self.unit(&mut e);
-        let carry = again.then(|| unit.clone());
-        let block = self.block(&mut e, layout.clone(), unit, carry, again);
         let base = mul(Expr::Special(Special::BlockX), lit32(layout.per_block as i32));
-        let number = e.named("row_at", Ty::I32, add(base, block.row.expr.clone()));
+        let own = arith(IntOp::Div, thread(), int_of(Ty::I32, layout.lanes)).expr;
+        let number = e.named("row_at", Ty::I32, add(base, own));
         let (row, valid) = if rows % layout.per_block == 0 {
             (number, None)
         } else {
@@ -369,6 +480,9 @@ impl<'a> Shape<'a> {
         };
         let at = decode(&mut e, Num { expr: row, ty: Ty::I32 }, &self.rows);
         self.bind_rows(&mut e, &at);
+        let algebra = self.algebra(&mut e);
+        let carry = self.start(&mut e).or_else(|| again.then(|| algebra.unit.clone()));
+        let block = Block::new(&mut e, layout.clone(), algebra, carry, again);
         let flow = Vectors::new(self, &mut e, &layout, valid, true);
         let ty = self.position_ty();
         let even = self.n % layout.chunk() == 0;
@@ -378,12 +492,11 @@ impl<'a> Shape<'a> {
     }
 
     fn by_segments(&self, cx: &mut Lowering<'a>, rows: i64, segments: i64) -> Result<(), Refusal> {
-        let dtype = self.dtype(cx.graph);
-        let totals = cx.workspace(format!("{}_totals", self.name), dtype, &[rows, segments]);
-        self.segments(cx, rows, segments, totals, None)?;
-        let before = cx.workspace(format!("{}_before", self.name), dtype, &[rows, segments]);
-        self.prefixes(cx, [totals, before], rows, segments)?;
-        self.segments(cx, rows, segments, totals, Some(before))
+        let totals = self.totals(cx, &[rows, segments]);
+        self.segments(cx, rows, segments, &totals, None)?;
+        let before = self.totals(cx, &[rows, segments]);
+        self.prefixes(cx, [&totals, &before], rows, segments)?;
+        self.segments(cx, rows, segments, &totals, Some(&before))
     }
 
     /// A block a segment: its total, or (with what goes before every segment) its values.
@@ -392,8 +505,8 @@ impl<'a> Shape<'a> {
         cx: &mut Lowering<'a>,
         rows: i64,
         segments: i64,
-        totals: BufferId,
-        before: Option<BufferId>,
+        totals: &[BufferId],
+        before: Option<&[BufferId]>,
     ) -> Result<(), Refusal> {
         let layout = Layout::new(SEGMENT, self.width(cx), self.held(), 256);
         let again = SEGMENT > layout.chunk();
@@ -403,22 +516,30 @@ impl<'a> Shape<'a> {
         let mut at = decode(&mut e, Num { expr: Expr::Special(Special::BlockX), ty: Ty::I32 }, &dims);
         let number = at.pop().expect("the segments were pushed as a dim");
         let part = self.segment(&mut e, &number, SEGMENT);
-        let unit = self.unit(&mut e);
+        self.bind_rows(&mut e, &at);
+        let algebra = self.algebra(&mut e);
         let first = match before {
-            None => unit.clone(),
-            Some(buffer) => {
-                let p = e.pointer(buffer, false);
-                let first = e.let_var("first", self.ty, unit.clone());
+            None => algebra.unit.clone(),
+            Some(buffers) => {
+                let start = self.start(&mut e);
+                let first = self.vars(&mut e, "first", start.clone().unwrap_or(algebra.unit.clone()));
                 let later = cmp(CmpOp::Gt, to(number, Ty::I32), lit32(0));
                 let place = super::scalar::sub(Expr::Special(Special::BlockX), lit32(1));
-                let load = Expr::Load(Mem::Global(p), Box::new(place));
-                e.if_then(later, |e| e.push(Stmt::Set(first, load)));
-                Expr::Var(first)
+                let p: Vec<_> = buffers.iter().map(|&b| e.pointer(b, false)).collect();
+                e.if_then(later, |e| {
+                    let load = |p: &ParamId| Expr::Load(Mem::Global(*p), Box::new(place.clone()));
+                    let mut all: Vec<Expr> = p.iter().map(load).collect();
+                    if let Some(start) = &start {
+                        let loaded = self.vars(e, "ahead", all);
+                        all = algebra.both(e, start, &values(&loaded));
+                    }
+                    first.iter().zip(all).for_each(|(&f, v)| e.push(Stmt::Set(f, v)));
+                });
+                values(&first)
             }
         };
-        self.bind_rows(&mut e, &at);
         let again = again || before.is_none();
-        let block = self.block(&mut e, layout.clone(), unit, Some(first), again);
+        let block = Block::new(&mut e, layout.clone(), algebra, Some(first), again);
         let flow = Vectors::new(self, &mut e, &layout, None, before.is_some());
         block.chunks(
             &mut e,
@@ -427,11 +548,15 @@ impl<'a> Shape<'a> {
             &flow,
             before.is_some(),
         );
-        if let (None, Some(carry)) = (before, block.carry) {
+        if let (None, Some(carry)) = (before, &block.carry) {
             let first = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
-            let p = e.pointer(totals, true);
+            let p: Vec<_> = totals.iter().map(|&b| e.pointer(b, true)).collect();
             let at = Expr::Special(Special::BlockX);
-            e.if_then(first, |e| e.push(Stmt::Store(Mem::Global(p), at, Expr::Var(carry))));
+            e.if_then(first, |e| {
+                for (&p, &c) in p.iter().zip(carry) {
+                    e.push(Stmt::Store(Mem::Global(p), at.clone(), Expr::Var(c)));
+                }
+            });
         }
         cx.launch(e);
         Ok(())
@@ -441,7 +566,7 @@ impl<'a> Shape<'a> {
     fn prefixes(
         &self,
         cx: &mut Lowering<'a>,
-        [totals, before]: [BufferId; 2],
+        [totals, before]: [&[BufferId]; 2],
         rows: i64,
         segments: i64,
     ) -> Result<(), Refusal> {
@@ -449,47 +574,45 @@ impl<'a> Shape<'a> {
         let layout = Layout { per_block: 1, lanes: layout.lanes.max(32), ..layout };
         let mut e = self.begin(cx, &layout, rows)?;
         let again = segments > layout.chunk();
-        let unit = self.unit(&mut e);
-        let carry = again.then(|| unit.clone());
-        let block = self.block(&mut e, layout.clone(), unit, carry, again);
+        let algebra = self.algebra(&mut e);
+        let carry = again.then(|| algebra.unit.clone());
+        let block = Block::new(&mut e, layout.clone(), algebra, carry, again);
         let base = mul(Expr::Special(Special::BlockX), lit32(segments as i32));
         let base = e.named("base", Ty::I32, base);
-        let flow = Totals { from: e.pointer(totals, false), into: e.pointer(before, true), base };
+        let from = totals.iter().map(|&b| e.pointer(b, false)).collect();
+        let into = before.iter().map(|&b| e.pointer(b, true)).collect();
+        let flow = Totals { from, into, base };
         let range = (int_of(Ty::I32, 0), int_of(Ty::I32, segments));
         block.chunks(&mut e, range, segments % layout.chunk() == 0, &flow, true);
         cx.launch(e);
         Ok(())
     }
 
-    fn block(&self, e: &mut Emit<'a>, layout: Layout, unit: Expr, carry: Option<Expr>, again: bool) -> Block {
-        let unit = e.named("unit", self.ty, unit);
-        Block::new(e, layout, (self.scan.combine, self.ty, self.dtype(e.graph)), unit, carry, again)
+    /// The reads of the terms, by expression, that are made wherever a term is.
+    fn reads(&self, graph: &Graph) -> Vec<(ExprId, crate::ir::graph::Read)> {
+        let (cond, body) = self.roots();
+        let mut all: Vec<ExprId> =
+            cond.into_iter().chain([body]).flat_map(|r| crate::pass::inline::below(graph, r)).collect();
+        all.sort();
+        all.dedup();
+        all.into_iter()
+            .filter_map(|x| match graph.expr(x) {
+                Node::Read(r) if r.tensor != self.target => Some((x, r.clone())),
+                _ => None,
+            })
+            .collect()
     }
 
     fn begin(&self, cx: &mut Lowering<'a>, layout: &Layout, blocks: i64) -> Result<Emit<'a>, Refusal> {
         if blocks > MAX_GRID_X {
-            return Err(Refusal::new(self.scan.span, format!("{} has too many rows for a grid", self.name)));
+            return Err(Refusal::new(self.span, format!("{} has too many rows for a grid", self.name)));
         }
         let mut e = cx.emit(&self.name);
         e.kernel.block = [(layout.lanes * layout.per_block) as u32, 1, 1];
         e.kernel.grid = [blocks as u32, 1, 1];
-        e.line(self.scan.span);
+        e.line(self.span);
         Ok(e)
     }
-}
-
-/// The reads of the terms, by expression, that are made wherever a term is.
-fn reads(graph: &Graph, scan: &Scan) -> Vec<(ExprId, crate::ir::graph::Read)> {
-    let roots = scan.cond.into_iter().chain([scan.body]);
-    let mut all: Vec<ExprId> = roots.flat_map(|r| crate::pass::inline::below(graph, r)).collect();
-    all.sort();
-    all.dedup();
-    all.into_iter()
-        .filter_map(|x| match graph.expr(x) {
-            Node::Read(r) => Some((x, r.clone())),
-            _ => None,
-        })
-        .collect()
 }
 
 /// A read that comes in vectors.
@@ -520,13 +643,13 @@ impl<'s, 'a> Vectors<'s, 'a> {
         stores: bool,
     ) -> Vectors<'s, 'a> {
         let graph = e.graph;
-        let along = shape.scan.axes[shape.scan.along];
+        let along = shape.axes[shape.along];
         let width = layout.width;
         let mut loaded = Vec::new();
-        for (expr, read) in reads(graph, shape.scan) {
+        for (expr, read) in shape.reads(graph) {
             let plain = e.facts.free(expr).contains(&along)
                 && crate::pass::bounds::read_is_safe(graph, &read)
-                && read.index.iter().all(|&i| !e.facts.may_fault(i) && is_plain(graph, i, &shape.scan.axes));
+                && read.index.iter().all(|&i| !e.facts.may_fault(i) && is_plain(graph, i, shape.axes));
             let chunk = vector_read(graph, &e.home(read.tensor), &read, &[along], width);
             if let (true, Some(chunk)) = (plain, chunk) {
                 let name = graph.tensor(read.tensor).name.clone();
@@ -540,7 +663,7 @@ impl<'s, 'a> Vectors<'s, 'a> {
             .into_iter()
             .map(|(t, own)| {
                 let home = e.home(t);
-                let chunk = vector_write(graph, &home, t, own, &[own[shape.scan.along]], width)?;
+                let chunk = vector_write(graph, &home, t, own, &[own[shape.along]], width)?;
                 let ty = Ty::of(graph.tensor(t).dtype.compute());
                 Some((e.kernel.array(format!("out_{}", graph.tensor(t).name), ty, width as u32), chunk))
             })
@@ -562,9 +685,21 @@ fn point(first: &Num, i: i64) -> Num {
     arith(IntOp::Add, first.clone(), int_of(first.ty, i))
 }
 
+impl Vectors<'_, '_> {
+    /// The position of a vector's first element in memory.
+    fn lowest(&self, first: &Num) -> Num {
+        if self.shape.backwards() { point(first, self.width - 1) } else { first.clone() }
+    }
+
+    /// Where the `i`-th point of a vector stands in memory.
+    fn in_memory(&self, i: i64) -> i64 {
+        if self.shape.backwards() { self.width - 1 - i } else { i }
+    }
+}
+
 impl<'a> Flow<'a> for Vectors<'_, 'a> {
     fn load(&self, e: &mut Emit<'a>, first: &Num, vector: i64) {
-        self.shape.bind_along(e, first);
+        self.shape.bind_along(e, &self.lowest(first));
         for l in &self.loaded {
             let index: Vec<Index> = l.read.index.iter().map(|&i| e.index(i)).collect();
             let offset = e.offset(l.read.tensor, &index);
@@ -579,30 +714,35 @@ impl<'a> Flow<'a> for Vectors<'_, 'a> {
         }
     }
 
-    fn terms(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: ArrayId) {
+    fn terms(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
         for i in 0..self.width {
             let slot = lit32((vector * self.width + i) as i32);
+            let from = lit32((vector * self.width + self.in_memory(i)) as i32);
             let known: Vec<(ExprId, Expr)> =
-                self.loaded.iter().map(|l| (l.expr, Expr::Elem(l.array, Box::new(slot.clone())))).collect();
-            let set = |e: &mut Emit<'a>, v: Expr| e.push(Stmt::SetElem(items, slot.clone(), v));
-            if self.shape.scan.cond.is_some() {
-                let unit = self.shape.unit(e);
-                e.push(Stmt::SetElem(items, slot.clone(), unit));
+                self.loaded.iter().map(|l| (l.expr, Expr::Elem(l.array, Box::new(from.clone())))).collect();
+            let set = |e: &mut Emit<'a>, v: Vec<Expr>| {
+                items.iter().zip(v).for_each(|(&a, v)| e.push(Stmt::SetElem(a, slot.clone(), v)));
+            };
+            if self.shape.roots().0.is_some() {
+                let unit = self.shape.algebra(e).unit;
+                set(e, unit);
             }
             self.shape.term(e, &point(first, i), &known, &set);
         }
     }
 
-    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: ArrayId) {
+    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
+        let result = *items.last().expect("an algebra has a component");
         let work = |e: &mut Emit<'a>| {
             for i in 0..self.width {
-                let value = Expr::Elem(items, Box::new(lit32((vector * self.width + i) as i32)));
+                let value = Expr::Elem(result, Box::new(lit32((vector * self.width + i) as i32)));
+                let slot_of = lit32(self.in_memory(i) as i32);
                 self.shape.finish(e, &point(first, i), value, &|e, slot, n| match self.outs[slot] {
-                    Some((array, _)) => e.push(Stmt::SetElem(array, lit32(i as i32), n.expr)),
+                    Some((array, _)) => e.push(Stmt::SetElem(array, slot_of.clone(), n.expr)),
                     None => self.shape.store_here(e, slot, n),
                 });
             }
-            self.shape.bind_along(e, first);
+            self.shape.bind_along(e, &self.lowest(first));
             for ((target, axes), out) in self.shape.outs().into_iter().zip(&self.outs) {
                 let Some((array, chunk)) = *out else { continue };
                 let index = map::own_index(e, target, axes);
@@ -624,25 +764,41 @@ impl<'a> Flow<'a> for Vectors<'_, 'a> {
     }
 }
 
-/// Totals of segments in a workspace.
+/// Totals of segments in a workspace a component.
 struct Totals {
-    from: crate::ir::simt::ParamId,
-    into: crate::ir::simt::ParamId,
+    from: Vec<ParamId>,
+    into: Vec<ParamId>,
     base: Expr,
 }
 
 impl<'a> Flow<'a> for Totals {
     fn load(&self, _: &mut Emit<'a>, _: &Num, _: i64) {}
 
-    fn terms(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: ArrayId) {
-        let place = add(self.base.clone(), first.expr.clone());
-        let x = Expr::Load(Mem::Global(self.from), Box::new(place));
-        e.push(Stmt::SetElem(items, lit32(vector as i32), x));
+    fn whole(&self) -> bool {
+        true
     }
 
-    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: ArrayId) {
+    fn terms(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
         let place = add(self.base.clone(), first.expr.clone());
-        let v = Expr::Elem(items, Box::new(lit32(vector as i32)));
-        e.push(Stmt::Store(Mem::Global(self.into), place, v));
+        for (&from, &items) in self.from.iter().zip(items) {
+            let x = Expr::Load(Mem::Global(from), Box::new(place.clone()));
+            e.push(Stmt::SetElem(items, lit32(vector as i32), x));
+        }
     }
+
+    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
+        let place = add(self.base.clone(), first.expr.clone());
+        for (&into, &items) in self.into.iter().zip(items) {
+            let v = Expr::Elem(items, Box::new(lit32(vector as i32)));
+            e.push(Stmt::Store(Mem::Global(into), place.clone(), v));
+        }
+    }
+}
+
+fn values(vars: &[VarId]) -> Vec<Expr> {
+    vars.iter().map(|&v| Expr::Var(v)).collect()
+}
+
+fn thread() -> Num {
+    Num { expr: Expr::Special(Special::ThreadX), ty: Ty::I32 }
 }

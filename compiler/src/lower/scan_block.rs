@@ -6,11 +6,10 @@
 
 use super::row_reduce::shuffle;
 use super::scalar::{Emit, Num, add, arith, cmp, int_of, lit32};
-use crate::ir::graph::Combine;
+use super::scan_law::Algebra;
 use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Mem, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll, VarId,
 };
-use crate::vocab::dtype::DType;
 
 /// How the threads of a block lie over rows.
 #[derive(Clone, Debug)]
@@ -61,24 +60,27 @@ fn power(n: i64) -> i64 {
 pub trait Flow<'a> {
     /// Starts the loads of a vector of points.
     fn load(&self, e: &mut Emit<'a>, first: &Num, vector: i64);
-    /// Sets `items[at + i]` to the term at each point of a vector.
-    fn terms(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: ArrayId);
+    /// Sets `items[at + i]` to the term at each point of a vector; an array a component of the algebra.
+    fn terms(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]);
+    /// Whether it takes all components of the results, not the last alone.
+    fn whole(&self) -> bool {
+        false
+    }
     /// Takes the combination of all terms up to each point of a vector.
-    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: ArrayId);
+    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]);
 }
 
 /// A block that scans: its threads' places and what is carried from chunk to chunk.
 pub struct Block {
     pub layout: Layout,
-    ty: Ty,
-    combine: Combine,
-    unit: Expr,
+    algebra: Algebra,
     /// Row of the block, thread in its part of a warp, warp of the row.
     pub row: Num,
     side: Expr,
     warp: Expr,
-    shared: Option<SharedId>,
-    pub carry: Option<VarId>,
+    /// One array a component, where warps meet.
+    shared: Vec<SharedId>,
+    pub carry: Option<Vec<VarId>>,
     /// Chunks follow each other.
     again: bool,
 }
@@ -88,9 +90,8 @@ impl Block {
     pub fn new(
         e: &mut Emit<'_>,
         layout: Layout,
-        (combine, ty, dtype): (Combine, Ty, DType),
-        unit: Expr,
-        carry: Option<Expr>,
+        algebra: Algebra,
+        carry: Option<Vec<Expr>>,
         again: bool,
     ) -> Block {
         let thread = Num { expr: Expr::Special(Special::ThreadX), ty: Ty::I32 };
@@ -103,14 +104,37 @@ impl Block {
         let warp = super::scalar::int_op(IntOp::Div, in_row, lit32(layout.side() as i32));
         let warp = if layout.warps() > 1 { e.named("warp", Ty::I32, warp) } else { lit32(0) };
         let slots = (layout.warps() * layout.per_block) as u32;
-        let shared = (layout.warps() > 1).then(|| e.kernel.shared("totals", dtype, slots, 16));
-        let carry = carry.map(|c| e.let_var("carry", ty, c));
-        Block { layout, ty, combine, unit, row, side, warp, shared, carry, again }
+        let arrays = if layout.warps() > 1 { algebra.components() } else { 0 };
+        let shared = (0..arrays).map(|_| e.kernel.shared("totals", algebra.dtype, slots, 16)).collect();
+        let carry = carry.map(|c| c.into_iter().map(|c| e.let_var("carry", algebra.ty, c)).collect());
+        Block { layout, algebra, row, side, warp, shared, carry, again }
     }
 
-    fn both<'a>(&self, e: &mut Emit<'a>, a: Expr, b: Expr) -> Expr {
-        let n = e.combined(self.combine, Num { expr: a, ty: self.ty }, Num { expr: b, ty: self.ty });
-        super::read::to(n, self.ty)
+    fn vars(values: &[VarId]) -> Vec<Expr> {
+        values.iter().map(|&v| Expr::Var(v)).collect()
+    }
+
+    fn elems(items: &[ArrayId], i: i64) -> Vec<Expr> {
+        items.iter().map(|&a| Expr::Elem(a, Box::new(lit32(i as i32)))).collect()
+    }
+
+    fn set_elems(e: &mut Emit<'_>, items: &[ArrayId], i: i64, values: Vec<Expr>) {
+        items.iter().zip(values).for_each(|(&a, v)| e.push(Stmt::SetElem(a, lit32(i as i32), v)));
+    }
+
+    fn shuffled(&self, e: &mut Emit<'_>, values: &[VarId], kind: ShuffleKind, lane: &Expr) -> Vec<Expr> {
+        values.iter().map(|&v| shuffle(e, self.algebra.ty, Expr::Var(v), kind, lane)).collect()
+    }
+
+    /// `values` where a condition holds, else the empty stretch.
+    fn or_unit(&self, cond: &Expr, values: Vec<Expr>) -> Vec<Expr> {
+        let pick =
+            |(v, u): (Expr, &Expr)| Expr::Select(Box::new(cond.clone()), Box::new(v), Box::new(u.clone()));
+        values.into_iter().zip(&self.algebra.unit).map(pick).collect()
+    }
+
+    fn in_vars(&self, e: &mut Emit<'_>, name: &str, values: Vec<Expr>) -> Vec<VarId> {
+        values.into_iter().map(|v| e.let_var(name, self.algebra.ty, v)).collect()
     }
 
     /// One chunk from position `start`; positions from `end` on are outside (`None`: all are inside).
@@ -123,7 +147,9 @@ impl Block {
         wanted: bool,
     ) {
         let Layout { vectors, width, .. } = self.layout;
-        let items = e.kernel.array("items", self.ty, (vectors * width) as u32);
+        let len = (vectors * width) as u32;
+        let items: Vec<ArrayId> =
+            (0..self.algebra.components()).map(|_| e.kernel.array("items", self.algebra.ty, len)).collect();
         let places: Vec<(Num, Option<Expr>)> = (0..vectors).map(|j| self.place(e, start, end, j)).collect();
         for (j, (at, inside)) in places.iter().enumerate() {
             within(e, inside, |e| flow.load(e, at, j as i64));
@@ -131,29 +157,39 @@ impl Block {
         for (j, (at, inside)) in places.iter().enumerate() {
             if inside.is_some() {
                 let all = j as i64 * width..(j as i64 + 1) * width;
-                all.for_each(|i| e.push(Stmt::SetElem(items, lit32(i as i32), self.unit.clone())));
+                all.for_each(|i| Self::set_elems(e, &items, i, self.algebra.unit.clone()));
             }
-            within(e, inside, |e| flow.terms(e, at, j as i64, items));
+            within(e, inside, |e| flow.terms(e, at, j as i64, &items));
         }
-        let (before, total) = self.in_warp(e, items);
+        let (before, total) = self.in_warp(e, &items);
         let base = self.in_block(e, total);
         if !wanted {
             return;
         }
         for (j, (at, inside)) in places.iter().enumerate() {
             let first = match (&base, &before[j]) {
-                (Some(b), Some(p)) => Some(self.both(e, b.clone(), p.clone())),
+                (Some(b), Some(p)) => Some(self.algebra.both(e, b, p)),
                 (b, p) => b.clone().or(p.clone()),
             };
             if let Some(first) = first {
-                let first = Expr::Var(e.let_var("before", self.ty, first));
+                let first = Self::vars(&self.in_vars(e, "before", first));
+                let result = &items[items.len() - 1..];
                 for i in j as i64 * width..(j as i64 + 1) * width {
-                    let own = Expr::Elem(items, Box::new(lit32(i as i32)));
-                    let v = self.both(e, first.clone(), own);
-                    e.push(Stmt::SetElem(items, lit32(i as i32), v));
+                    let own = Self::elems(&items, i);
+                    match flow.whole() {
+                        true => {
+                            let v = self.algebra.both(e, &first, &own);
+                            let v = Self::vars(&self.in_vars(e, "whole", v));
+                            Self::set_elems(e, &items, i, v);
+                        }
+                        false => {
+                            let v = self.algebra.result(e, &first, &own);
+                            Self::set_elems(e, result, i, vec![v]);
+                        }
+                    }
                 }
             }
-            within(e, inside, |e| flow.results(e, at, j as i64, items));
+            within(e, inside, |e| flow.results(e, at, j as i64, &items));
         }
     }
 
@@ -177,99 +213,111 @@ impl Block {
 
     /// Scans every vector in its thread and over its warp's side; gives what goes before each vector within the
     /// warp's stretch, and the stretch's total.
-    fn in_warp<'a>(&self, e: &mut Emit<'a>, items: ArrayId) -> (Vec<Option<Expr>>, Expr) {
+    fn in_warp<'a>(&self, e: &mut Emit<'a>, items: &[ArrayId]) -> (Vec<Option<Vec<Expr>>>, Vec<Expr>) {
         let Layout { vectors, width, .. } = self.layout;
         let side = self.layout.side();
         let mut before = Vec::new();
-        let mut running: Option<Expr> = None;
+        let mut running: Option<Vec<Expr>> = None;
         for j in 0..vectors {
-            let elem = |i: i64| Expr::Elem(items, Box::new(lit32((j * width + i) as i32)));
-            for i in 1..width {
-                let v = self.both(e, elem(i - 1), elem(i));
-                e.push(Stmt::SetElem(items, lit32((j * width + i) as i32), v));
+            for i in j * width + 1..(j + 1) * width {
+                let v = self.algebra.both(e, &Self::elems(items, i - 1), &Self::elems(items, i));
+                let v = if v.len() > 1 { Self::vars(&self.in_vars(e, "next", v)) } else { v };
+                Self::set_elems(e, items, i, v);
             }
-            let sum = e.let_var("sum", self.ty, elem(width - 1));
-            self.warp_scan(e, sum, side);
+            let sum = self.in_vars(e, "sum", Self::elems(items, (j + 1) * width - 1));
+            self.warp_scan(e, &sum, side);
             let mut own = running.clone();
             if side > 1 {
-                let left = shuffle(e, self.ty, Expr::Var(sum), ShuffleKind::Up, &lit32(1));
+                let left = self.shuffled(e, &sum, ShuffleKind::Up, &lit32(1));
                 let inner = cmp(CmpOp::Gt, self.side.clone(), lit32(0));
-                let left = Expr::Select(Box::new(inner), Box::new(left), Box::new(self.unit.clone()));
-                let left = Expr::Var(e.let_var("left", self.ty, left));
+                let left = self.or_unit(&inner, left);
+                let left = Self::vars(&self.in_vars(e, "left", left));
                 own = Some(match own {
-                    Some(r) => self.both(e, r, left),
+                    Some(r) => self.algebra.both(e, &r, &left),
                     None => left,
                 });
             }
-            before.push(own.map(|v| e.named("ahead", self.ty, v)));
-            let total = if side > 1 { self.last_of_side(e, sum) } else { Expr::Var(sum) };
+            before.push(own.map(|v| self.algebra.named(e, "ahead", v)));
+            let total = if side > 1 { self.last_of_side(e, &sum) } else { Self::vars(&sum) };
             let next = match running {
-                Some(r) => self.both(e, r, total),
+                Some(r) => self.algebra.both(e, &r, &total),
                 None => total,
             };
-            running = Some(e.named("running", self.ty, next));
+            running = Some(self.algebra.named(e, "running", next));
         }
-        (before, running.unwrap_or_else(|| self.unit.clone()))
+        (before, running.unwrap_or_else(|| self.algebra.unit.clone()))
     }
 
     /// Inclusive scan of a value over `side` neighbouring lanes.
-    fn warp_scan<'a>(&self, e: &mut Emit<'a>, sum: VarId, side: i64) {
+    fn warp_scan(&self, e: &mut Emit<'_>, sum: &[VarId], side: i64) {
         let lane = super::scalar::int_op(IntOp::And, Expr::Special(Special::Lane), lit32(side as i32 - 1));
         let lane = if side == 1 { lit32(0) } else { e.named("lane", Ty::I32, lane) };
         let mut step = 1;
         while step < side {
-            let left = shuffle(e, self.ty, Expr::Var(sum), ShuffleKind::Up, &lit32(step as i32));
+            let left = self.shuffled(e, sum, ShuffleKind::Up, &lit32(step as i32));
             let far = cmp(CmpOp::Ge, lane.clone(), lit32(step as i32));
             e.if_then(far, |e| {
-                let v = self.both(e, left, Expr::Var(sum));
-                e.push(Stmt::Set(sum, v));
+                let v = self.algebra.both(e, &left, &Self::vars(sum));
+                // All are made before one is set.
+                let v = if v.len() > 1 { Self::vars(&self.in_vars(e, "next", v)) } else { v };
+                sum.iter().zip(v).for_each(|(&s, v)| e.push(Stmt::Set(s, v)));
             });
             step *= 2;
         }
     }
 
-    fn last_of_side(&self, e: &mut Emit<'_>, sum: VarId) -> Expr {
+    fn last_of_side(&self, e: &mut Emit<'_>, sum: &[VarId]) -> Vec<Expr> {
         let last = self.layout.side() as i32 - 1;
         let lane = super::scalar::int_op(IntOp::Or, Expr::Special(Special::Lane), lit32(last));
-        shuffle(e, self.ty, Expr::Var(sum), ShuffleKind::Index, &lane)
+        self.shuffled(e, sum, ShuffleKind::Index, &lane)
     }
 
     /// What goes before this warp's stretch; moves the carry on.
-    fn in_block<'a>(&self, e: &mut Emit<'a>, total: Expr) -> Option<Expr> {
+    fn in_block(&self, e: &mut Emit<'_>, total: Vec<Expr>) -> Option<Vec<Expr>> {
         let (mut base, mut all) = (None, total.clone());
-        if let Some(shared) = self.shared {
+        if !self.shared.is_empty() {
             let warps = self.layout.warps();
             let first = arith(IntOp::Mul, self.row.clone(), int_of(Ty::I32, warps)).expr;
             let first = e.named("first", Ty::I32, first);
             let lane = Expr::Special(Special::Lane);
             let one = cmp(CmpOp::Eq, lane.clone(), lit32(0));
             let to = add(first.clone(), self.warp.clone());
-            e.if_then(one, |e| e.push(Stmt::Store(Mem::Shared(shared), to, total)));
+            e.if_then(one, |e| {
+                for (&s, t) in self.shared.iter().zip(total) {
+                    e.push(Stmt::Store(Mem::Shared(s), to.clone(), t));
+                }
+            });
             e.push(Stmt::Barrier);
-            let sum = e.let_var("sum", self.ty, self.unit.clone());
+            let sum = self.in_vars(e, "sum", self.algebra.unit.clone());
             let mine = cmp(CmpOp::Lt, lane.clone(), lit32(warps as i32));
-            let from = Expr::Load(Mem::Shared(shared), Box::new(add(first, lane)));
-            e.if_then(mine, |e| e.push(Stmt::Set(sum, from)));
-            self.warp_scan(e, sum, warps);
+            let place = add(first, lane);
+            e.if_then(mine, |e| {
+                for (&s, &v) in self.shared.iter().zip(&sum) {
+                    e.push(Stmt::Set(v, Expr::Load(Mem::Shared(s), Box::new(place.clone()))));
+                }
+            });
+            self.warp_scan(e, &sum, warps);
             let left = super::scalar::sub(self.warp.clone(), lit32(1));
-            let left = shuffle(e, self.ty, Expr::Var(sum), ShuffleKind::Index, &left);
+            let left = self.shuffled(e, &sum, ShuffleKind::Index, &left);
             let inner = cmp(CmpOp::Gt, self.warp.clone(), lit32(0));
-            let left = Expr::Select(Box::new(inner), Box::new(left), Box::new(self.unit.clone()));
-            base = Some(Expr::Var(e.let_var("base", self.ty, left)));
+            let left = self.or_unit(&inner, left);
+            base = Some(Self::vars(&self.in_vars(e, "base", left)));
             if self.again {
-                all = shuffle(e, self.ty, Expr::Var(sum), ShuffleKind::Index, &lit32(warps as i32 - 1));
+                all = self.shuffled(e, &sum, ShuffleKind::Index, &lit32(warps as i32 - 1));
             }
         }
-        let Some(carry) = self.carry else { return base };
+        let Some(carry) = &self.carry else { return base };
+        let before = Self::vars(carry);
         let own = match base {
-            Some(b) => self.both(e, Expr::Var(carry), b),
-            None => Expr::Var(carry),
+            Some(b) => self.algebra.both(e, &before, &b),
+            None => before.clone(),
         };
-        let own = Expr::Var(e.let_var("base", self.ty, own));
+        let own = Self::vars(&self.in_vars(e, "base", own));
         if self.again {
-            let next = self.both(e, Expr::Var(carry), all);
-            e.push(Stmt::Set(carry, next));
-            if self.shared.is_some() {
+            let next = self.algebra.both(e, &before, &all);
+            let next = if next.len() > 1 { Self::vars(&self.in_vars(e, "next", next)) } else { next };
+            carry.iter().zip(next).for_each(|(&c, n)| e.push(Stmt::Set(c, n)));
+            if !self.shared.is_empty() {
                 e.push(Stmt::Barrier);
             }
         }

@@ -4,7 +4,7 @@ use super::facts::{self, Facts};
 use super::rows;
 use crate::ir::graph::*;
 use crate::ir::plan::Form;
-use crate::lower::step_split;
+use crate::lower::{scan_step, step_split};
 
 /// The form for a statement other than a definition that stands in a kernel of its own; `None` for a table, which
 /// needs no kernel.
@@ -65,13 +65,29 @@ fn of_recur(g: &Graph, facts: &mut Facts, r: &Recur) -> Form {
     const BLOCK_TERMS: f64 = 131_072.0;
     let coupled = coupled_points(g, facts, r);
     let free = independent_axes(g, facts, r);
-    if coupled <= 1.0 {
+    if coupled <= 1.0 && is_scan(g, r) {
+        Form::Scan
+    } else if coupled <= 1.0 {
         Form::Thread
     } else if coupled <= BLOCK_POINTS && step_split::terms_of_a_part(g, r, &free) <= BLOCK_TERMS {
         Form::Block
     } else {
         Form::Step
     }
+}
+
+/// May the recurrence reassociate, and is there more to gain than a loop in a thread gives: rows that lie along memory,
+/// which threads should read together, or few rows with many steps?
+fn is_scan(g: &Graph, r: &Recur) -> bool {
+    const LONG: i64 = 64;
+    /// Rows from which on a thread each keeps the device busy.
+    const MANY: i64 = 1 << 17;
+    let Some(found) = scan_step::recognise(g, r) else { return false };
+    let t = g.tensor(found.define.target);
+    let steps = t.dims[found.along];
+    let rows: i64 = t.dims.iter().enumerate().filter(|(d, _)| *d != found.along).map(|(_, n)| n).product();
+    let along_memory = t.dims[found.along + 1..].iter().product::<i64>() == 1;
+    steps >= LONG && (along_memory || rows < MANY)
 }
 
 /// Points of one step that must run together: the product of the coupled axes of the widest member (1: none).

@@ -225,6 +225,7 @@ impl Pass<'_> {
         let written: BTreeSet<TensorId> = before.iter().flat_map(|&s| self.g.stmts[s].targets()).collect();
         let Some(&target) = before.iter().find_map(|&s| match &self.g.stmts[s] {
             Stmt::Scan(s) => Some(&s.target),
+            Stmt::Recur(r) => r.members.first().map(|d| &d.target),
             _ => None,
         }) else {
             return Err("no scan".into());

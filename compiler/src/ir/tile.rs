@@ -123,6 +123,8 @@ pub enum Load {
     Vector(u32),
     /// Boxes through a tensor map, by one thread.
     Boxes,
+    /// Pixels in a row through a tensor map, by one thread.
+    Pixels,
     /// Each element is evaluated; neighbouring lanes along K or not.
     Elements { lanes_along_k: bool },
 }
@@ -266,6 +268,7 @@ impl fmt::Display for Operand {
         }
         match self.load {
             Load::Boxes => write!(f, "boxes through a tensor map"),
+            Load::Pixels => write!(f, "pixels in a row through a tensor map"),
             Load::Async(bytes) => write!(f, "cp.async {bytes} bytes"),
             Load::Vector(bytes) => write!(f, "vectors of {bytes} bytes"),
             Load::Elements { lanes_along_k: true } => write!(f, "by element along k"),

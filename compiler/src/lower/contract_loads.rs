@@ -99,7 +99,7 @@ impl<'x> Loader<'x> {
             Load::Async(b) | Load::Vector(b) => b / self.size(),
             Load::Elements { .. } if self.chunked() => (4 / self.size()).max(1),
             // Boxes are not this loader's.
-            Load::Elements { .. } | Load::Boxes => 1,
+            Load::Elements { .. } | Load::Boxes | Load::Pixels => 1,
         }
     }
 
@@ -113,7 +113,7 @@ impl<'x> Loader<'x> {
         let k_units = if self.unit_along_k() { self.fold.slot / unit } else { self.fold.slot };
         let lanes_along_k = match self.op.load {
             Load::Elements { lanes_along_k } => lanes_along_k,
-            Load::Boxes => true,
+            Load::Boxes | Load::Pixels => true,
             Load::Async(b) | Load::Vector(b) => {
                 // Copies along rows are whole runs; single elements follow memory.
                 self.op.k_major || !self.chunked() && b == self.size() && !self.row_is_contiguous()

@@ -203,7 +203,7 @@ fn speed(load: Load) -> f64 {
         Load::Async(16) | Load::Vector(16) => BY_CHUNK,
         Load::Async(_) | Load::Vector(_) => BY_WORD,
         Load::Elements { .. } => BY_ELEMENT,
-        Load::Boxes => BY_CHUNK,
+        Load::Boxes | Load::Pixels => BY_CHUNK,
     }
 }
 

@@ -6,10 +6,12 @@
 //! next is issued, so a stage is given back one step after its products were issued.
 
 use super::contract_coords::{Place as Where, modulo, over, plus, times};
-use super::contract_hopper::{Boxes, Hopper};
+use super::contract_hopper::Hopper;
 use super::contract_mma;
+use super::hopper_gather::{Boxes, LINE, Part, Terms};
 use super::hopper_operand::Sums;
-use super::scalar::{Emit, and, cast, cmp, int_op, lit32, lit64};
+use super::map::decode;
+use super::scalar::{Emit, Num, and, cast, cmp, int_op, lit32, lit64};
 use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Intrinsic, ParamId, Place, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll,
     VarId,
@@ -20,11 +22,14 @@ use crate::vocab::dtype::{self, DType};
 /// Registers a thread of each role has, where two warpgroups multiply: 40 + 2 · 232 ≤ 512.
 const LOADING: u16 = 40;
 const MULTIPLYING: u16 = 232;
+/// A term beyond all others, at 16 bytes.
+const FAR: i32 = 1 << 28;
 /// Bytes between atoms of 8 lines of 128 bytes.
 const ATOM: u64 = 1024;
 
 pub struct HopperLoop<'x> {
     tile: &'x Tile,
+    terms: &'x Terms,
     a: Operand<'x>,
     b: Operand<'x>,
     barriers: SharedId,
@@ -41,8 +46,19 @@ struct Operand<'x> {
     bytes: u32,
     /// Rows of the block.
     rows: u32,
-    /// Elements of a line of 128 bytes.
-    line: i64,
+    /// Bytes of a line of terms.
+    line: u32,
+    /// Bytes of an element.
+    size: u32,
+}
+
+/// What the coordinates of copies are made of: a block's digits, and those of a line of terms.
+struct Known<'k> {
+    place: &'k Where,
+    start: &'k Expr,
+    digits: &'k [Num],
+    inner: Expr,
+    outer: Vec<Num>,
 }
 
 /// The range of steps of a block.
@@ -76,12 +92,13 @@ impl<'x> HopperLoop<'x> {
                 let len = fold.stages * bytes * 8 / op.dtype.bits();
                 let shared = e.kernel.shared(format!("{name}_tile"), op.dtype, len, ATOM as u32);
                 let map = e.tensor_map(boxes.tensor, &format!("{name}_map"), boxes.map.clone());
-                Operand { boxes, shared, map, bytes, rows, line: fold.step }
+                let size = op.dtype.bits() / 8;
+                Operand { boxes, shared, map, bytes, rows, line: h.terms.line as u32 * size, size }
             };
         let a = operand(e, &fold.a, &h.a, "a", tile.m.block);
         let b = operand(e, &fold.b, &h.b, "b", tile.n.block);
         let barriers = e.kernel.shared("barriers", DType::I64, 2 * fold.stages, 8);
-        let main = HopperLoop { tile, a, b, barriers, dtypes, promote, groups };
+        let main = HopperLoop { tile, terms: &h.terms, a, b, barriers, dtypes, promote, groups };
         main.init(e);
         main
     }
@@ -170,6 +187,11 @@ impl<'x> HopperLoop<'x> {
 
     /// One thread: waits for a free stage, says how many bytes will come, and starts the copies.
     fn load(&self, e: &mut Emit, place: &Where, steps: &Steps) {
+        let operands = [(&self.a, &place.m[0]), (&self.b, &place.n[0])];
+        let digits = operands.map(|(op, start)| {
+            let start = Num { expr: start.clone(), ty: Ty::I32 };
+            if op.boxes.digits.is_empty() { Vec::new() } else { decode(e, start, &op.boxes.digits) }
+        });
         let c = self.cursor(e, 1);
         self.steps_loop(e, &steps.count, |e, it| {
             let slot = Expr::Var(c.slot);
@@ -177,12 +199,38 @@ impl<'x> HopperLoop<'x> {
             let full = e.named("full", Ty::U32, self.full(&slot));
             let bytes = Expr::U32(self.a.bytes + self.b.bytes);
             call(e, Intrinsic::MbarrierExpect, vec![full.clone(), bytes]);
-            let k0 = e.named("k0", Ty::I32, times(plus(steps.first.clone(), it), self.tile.folds[0].step));
-            for (op, start) in [(&self.a, &place.m), (&self.b, &place.n)] {
-                op.copy(e, &slot, &full, &start[0], &k0, place);
+            let step = plus(steps.first.clone(), it);
+            for slab in 0..self.terms.slabs() {
+                let (inner, outer) = self.line(e, &step, slab);
+                for ((op, start), digits) in operands.iter().zip(&digits) {
+                    let known = Known { place, start, digits, inner: inner.clone(), outer: outer.clone() };
+                    op.copy(e, &slot, &full, slab as u32, &known);
+                }
             }
             self.advance(e, &c);
         });
+    }
+
+    /// The first term of a step's line within the innermost group, and the values of the outer groups.
+    fn line(&self, e: &mut Emit, step: &Expr, slab: i64) -> (Expr, Vec<Num>) {
+        let terms = self.terms;
+        let slabs = terms.slabs();
+        let number = plus(times(step.clone(), slabs), lit32(slab as i32));
+        if terms.outer().is_empty() {
+            return (e.named("k0", Ty::I32, times(number, terms.line)), Vec::new());
+        }
+        let number = e.named("line", Ty::I32, number);
+        let inner = e.named("k0", Ty::I32, times(modulo(number.clone(), terms.chunks()), terms.line));
+        let outer = e.named("outer", Ty::I32, over(number.clone(), terms.chunks()));
+        let extents: Vec<i64> = terms.outer().iter().map(|g| g.extent).collect();
+        let outer = decode(e, Num { expr: outer, ty: Ty::I32 }, &extents);
+        if terms.lines() % slabs == 0 {
+            return (inner, outer);
+        }
+        // Lines beyond the last are zero in both operands.
+        let there = cmp(CmpOp::Lt, number, lit32(terms.lines() as i32));
+        let far = Expr::Select(Box::new(there), Box::new(inner), Box::new(lit32(FAR)));
+        (e.named("k0", Ty::I32, far), outer)
     }
 
     fn multiply(&self, e: &mut Emit, group: &Expr, steps: &Steps, acc: ArrayId) {
@@ -245,17 +293,24 @@ impl<'x> HopperLoop<'x> {
 }
 
 impl Operand<'_> {
-    /// Starts the copies of one stage.
-    fn copy(&self, e: &mut Emit, slot: &Expr, full: &Expr, start: &Expr, k0: &Expr, place: &Where) {
-        let op = Intrinsic::TmaLoad { map: self.map, rank: self.boxes.map.dims.len() as u8 };
+    /// Starts the copies of a line of terms to one stage.
+    fn copy(&self, e: &mut Emit, slot: &Expr, full: &Expr, slab: u32, known: &Known) {
+        let (map, rank) = (self.map, self.boxes.map.dims.len() as u8);
+        let op = match self.boxes.map.pixels {
+            Some(_) => Intrinsic::TmaPixels { map, rank },
+            None => Intrinsic::TmaLoad { map, rank },
+        };
         for i in 0..self.boxes.count(self.rows) {
-            let stage = self.bytes as i64 / 128 * self.line;
-            let elements = plus(times(slot.clone(), stage), lit32((i as i64 * 64 * self.line) as i32));
+            let across =
+                if self.boxes.k_major { self.rows * self.line } else { self.line / self.size * LINE };
+            let within = (slab * across + i * 64 * LINE) / self.size;
+            let elements = plus(times(slot.clone(), (self.bytes / self.size) as i64), lit32(within as i32));
             let to = Expr::SharedAddr(self.shared, Box::new(elements));
-            let row = plus(start.clone(), lit32(64 * i as i32));
-            let (x, y) = if self.boxes.k_major { (k0.clone(), row) } else { (row, k0.clone()) };
-            let mut args = vec![to, full.clone(), x, y];
-            args.extend(self.boxes.batch.iter().map(|&d| cast(Ty::I32, place.batch[d].expr.clone())));
+            let mut args = vec![to, full.clone()];
+            args.extend(self.boxes.coords.iter().map(|c| {
+                let part = |&(part, by): &(Part, i64)| times(known.part(part, 64 * i as i32), by);
+                c.parts.iter().map(part).fold(lit32(c.constant as i32), |sum, x| plus(x, sum))
+            }));
             call(e, op, args);
         }
     }
@@ -265,8 +320,15 @@ impl Operand<'_> {
         // Bits: 16–29 the step to the next 64 rows of an operand along M or N, 32–45 that to the next atom, 62 the
         // swizzle of 128 bytes.
         let leading = if self.boxes.k_major { 1 } else { self.rows_offset() as u64 / 16 };
-        let fixed = 1 << 62 | (ATOM / 16) << 32 | leading << 16;
-        let base = Expr::SharedAddr(self.shared, Box::new(times(row.clone(), self.line)));
+        let (atom, swizzle) = match self.line {
+            _ if !self.boxes.k_major => (ATOM, 1u64),
+            LINE => (ATOM, 1),
+            64 => (ATOM / 2, 2),
+            _ => (ATOM / 4, 3),
+        };
+        let fixed = swizzle << 62 | (atom / 16) << 32 | leading << 16;
+        let across = (self.rows_offset() / self.size / 64) as i64;
+        let base = Expr::SharedAddr(self.shared, Box::new(times(row.clone(), across)));
         let start = int_op(IntOp::Shr, base, Expr::U32(4));
         let fixed = cast(Ty::U64, lit64(fixed as i64));
         e.named(name, Ty::U64, int_op(IntOp::Or, fixed, cast(Ty::U64, start)))
@@ -279,12 +341,32 @@ impl Operand<'_> {
 
     /// Bytes from the first term to kk times 32 bytes of terms on.
     fn terms_offset(&self, kk: u32) -> u32 {
-        kk * if self.boxes.k_major { 32 } else { 16 * 128 }
+        if !self.boxes.k_major {
+            return kk * 16 * 128;
+        }
+        kk * 32 / self.line * self.rows * self.line + kk * 32 % self.line
     }
 
-    /// Bytes from 64 rows to the next 64: lines of 128 bytes, one for each row or for each term.
+    /// Bytes from 64 rows to the next 64: a line for each row, or one of 128 bytes for each term.
     fn rows_offset(&self) -> u32 {
-        64 * 128
+        64 * if self.boxes.k_major { self.line } else { LINE }
+    }
+}
+
+impl Known<'_> {
+    /// A part of a coordinate, some rows on.
+    fn part(&self, part: Part, rows: i32) -> Expr {
+        let of = |n: &Num| match n.ty {
+            Ty::I32 => n.expr.clone(),
+            _ => cast(Ty::I32, n.expr.clone()),
+        };
+        match part {
+            Part::Row => plus(self.start.clone(), lit32(rows)),
+            Part::Inner => self.inner.clone(),
+            Part::Outer(i) => of(&self.outer[i]),
+            Part::Digit(i) => of(&self.digits[i]),
+            Part::Batch(i) => of(&self.place.batch[i]),
+        }
     }
 }
 

@@ -29,6 +29,7 @@ mod cuda_names;
 mod cuda_prelude;
 mod fold;
 mod home;
+mod hopper_gather;
 mod hopper_loop;
 mod hopper_operand;
 pub mod index;

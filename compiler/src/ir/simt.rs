@@ -455,6 +455,16 @@ pub enum Intrinsic {
     NamedBarrier {
         threads: u16,
     },
+    /// Arrives at the barrier of the block's cluster (along x). Orders initialised mbarriers, and no other memory.
+    ClusterArrive,
+    /// Waits until all threads of the cluster have arrived.
+    ClusterWait,
+    /// Stores 4 bytes, or 8, to the same place of another block of the cluster, and counts them on its mbarrier.
+    /// args: shared address, barrier's address (U32; of the own block: the other's are the same), the other block's
+    /// number in the cluster (U32), the value (U32 or U64).
+    StoreAsync {
+        wide: bool,
+    },
 }
 
 impl Kernel {

@@ -329,7 +329,7 @@ fn literal(v: Value) -> String {
 }
 
 /// The intrinsics whose names say all of them.
-pub const PLAIN: [Intrinsic; 9] = [
+pub const PLAIN: [Intrinsic; 13] = [
     Intrinsic::CpAsyncCommit,
     Intrinsic::MbarrierInit,
     Intrinsic::MbarrierArrive,
@@ -339,6 +339,10 @@ pub const PLAIN: [Intrinsic; 9] = [
     Intrinsic::FenceProxyAsync,
     Intrinsic::WgmmaFence,
     Intrinsic::WgmmaCommit,
+    Intrinsic::ClusterArrive,
+    Intrinsic::ClusterWait,
+    Intrinsic::StoreAsync { wide: false },
+    Intrinsic::StoreAsync { wide: true },
 ];
 
 /// Matrix instructions and plain intrinsics by name.

@@ -169,6 +169,10 @@ pub fn verify(k: &Kernel) -> Result<()> {
     if threads == 0 || threads > 1024 {
         return Err(format!("a block of {threads} threads"));
     }
+    let [across, y, z] = k.cluster.map(|n| n.max(1));
+    if across > 16 || y * z > 1 || !k.grid[0].is_multiple_of(across) {
+        return Err(format!("clusters of {:?} blocks in a grid of {:?}", k.cluster, k.grid));
+    }
     for s in &k.shared {
         if !s.align.is_power_of_two() || s.align * 8 < s.dtype.bits() {
             return Err(format!("shared {} is aligned to {} bytes", s.name, s.align));
@@ -456,7 +460,13 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
         | Intrinsic::FenceProxyAsync
         | Intrinsic::WgmmaFence
         | Intrinsic::WgmmaCommit
+        | Intrinsic::ClusterArrive
+        | Intrinsic::ClusterWait
         | Intrinsic::WgmmaWait(_) => Ok((vec![], vec![])),
+        Intrinsic::StoreAsync { wide } => {
+            let value = if wide { Ty::U64 } else { Ty::U32 };
+            Ok((vec![Some(Ty::U32), Some(Ty::U32), Some(Ty::U32), Some(value)], vec![]))
+        }
         Intrinsic::SetMaxRegisters { count, .. } if count % 8 != 0 || !(24..=256).contains(&count) => {
             Err(format!("{count} registers a thread"))
         }

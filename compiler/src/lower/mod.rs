@@ -41,6 +41,7 @@ mod near;
 pub mod read;
 mod recur;
 mod row;
+mod row_cluster;
 mod row_layout;
 mod row_online;
 mod row_open;
@@ -147,6 +148,7 @@ pub fn space(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
             let found = contract::space(&plan.graph, &k.stmts);
             found.iter().map(|(key, axis, v)| Choice::ints(key, axis, v)).collect()
         }
+        Form::Row => row::space(&plan.graph, k),
         Form::Block => vec![Choice::ints("threads", "", &[64, 128, 256, 512, 1024])],
         _ => Vec::new(),
     }

@@ -41,13 +41,18 @@ fn whole_rows<'a>(
     rows: &Rows,
     passes: &[Pass<'a>],
 ) -> Result<(), Refusal> {
-    let online = row_online::joined(cx, passes);
+    let mut layout = row_layout::choose(cx, k, rows, passes)?;
+    let online = if layout.held { None } else { row_online::joined(cx, passes) };
     let passes = online.as_deref().unwrap_or(passes);
-    let layout = row_layout::choose(cx, k, rows, passes)?;
+    if online.is_some() {
+        layout = row_layout::choose(cx, k, rows, passes)?;
+    }
     let stored = stored_targets(cx.graph, &k.stmts);
     let e = cx.emit(&k.name);
     let mut row = Row::start(e, rows, layout);
+    row.lanes.begin(&mut row.e);
     row_pass::load_resident(&mut row, passes);
+    row.lanes.meet(&mut row.e);
     row.finish_members(0, &stored);
     for pass in passes {
         row_pass::run(&mut row, pass);
@@ -55,6 +60,14 @@ fn whole_rows<'a>(
     }
     cx.launch(row.e);
     Ok(())
+}
+
+/// The settings of a row kernel with the values worth trying.
+pub fn space(graph: &Graph, k: &PlanKernel) -> Vec<super::Choice> {
+    match rows::analyse(graph, &mut Facts::default(), &k.stmts) {
+        Ok(rows) => row_layout::space(graph, &rows),
+        Err(_) => Vec::new(),
+    }
 }
 
 /// The definition that is statement `s` of a row kernel.
@@ -132,7 +145,13 @@ impl<'a, 'r> Row<'a, 'r> {
         let graph = e.graph;
         let threads = layout.lanes * layout.per_block;
         e.kernel.block = [threads as u32, 1, 1];
-        e.kernel.grid = [((layout.rows + layout.per_block - 1) / layout.per_block) as u32, 1, 1];
+        let blocks = (layout.rows + layout.per_block - 1) / layout.per_block * layout.cluster;
+        e.kernel.grid = [blocks as u32, 1, 1];
+        e.kernel.cluster = [layout.cluster as u32, 1, 1];
+        if layout.cluster > 1 {
+            // Blocks that wait for each other leave the memory idle unless others are there.
+            e.kernel.min_blocks = (768 / threads).max(1) as u32;
+        }
         let first = define(graph, rows.members[0].stmt).expect("row kernels hold definitions");
         e.line(first.span);
         let lanes = Lanes::new(&mut e, &layout);
@@ -190,7 +209,8 @@ impl<'a, 'r> Row<'a, 'r> {
 fn row_number(e: &mut Emit<'_>, layout: &Layout, lanes: &Lanes) -> (Num, Option<Expr>) {
     let wide = layout.rows + layout.per_block > i32::MAX as i64;
     let ty = if wide { Ty::I64 } else { Ty::I32 };
-    let block = Expr::Special(Special::BlockX);
+    let block = Num { expr: Expr::Special(Special::BlockX), ty: Ty::I32 };
+    let block = arith(IntOp::Div, block, int_of(Ty::I32, layout.cluster)).expr;
     let block = if wide { Expr::Cast(Ty::I64, Box::new(block)) } else { block };
     let base = arith(IntOp::Mul, Num { expr: block, ty }, int_of(ty, layout.per_block));
     let number = arith(IntOp::Add, base, Num { expr: super::read::to(lanes.row.clone(), ty), ty });

@@ -2,8 +2,8 @@
 
 use super::home::Home;
 use super::row_pass::{Item, Kind, Pass};
-use super::{Lowering, Refusal};
-use crate::ir::graph::{Access, AxisId, Expr as Node, ExprId, Graph, Read, TensorId};
+use super::{Choice, Lowering, Refusal, row_cluster};
+use crate::ir::graph::{Access, AxisId, Expr as Node, ExprId, Graph, Read, TensorId, Word};
 use crate::ir::plan::PlanKernel;
 use crate::pass::inline::below;
 use crate::pass::rows::Rows;
@@ -15,8 +15,12 @@ pub struct Layout {
     pub rows: i64,
     /// Rows of a block.
     pub per_block: i64,
-    /// Threads of a row: a power of two; neighbouring threads where `columns` is false.
+    /// Threads of a row in one block: a power of two; neighbouring threads where `columns` is false.
     pub lanes: i64,
+    /// Blocks of a row, in a cluster (1: none). Then a block has one row.
+    pub cluster: i64,
+    /// What several passes read is held in registers.
+    pub held: bool,
     /// Neighbouring threads have neighbouring rows.
     pub columns: bool,
     /// Neighbouring elements that a thread takes at a time.
@@ -25,7 +29,7 @@ pub struct Layout {
 
 /// Registers of a thread that may hold what several passes read.
 pub const RESIDENT: i64 = 64;
-const MOST_THREADS: i64 = 1024;
+pub const MOST_THREADS: i64 = 1024;
 /// Multiprocessors of a usual device, for judging whether there are few rows.
 const SMS: i64 = 132;
 
@@ -43,9 +47,11 @@ pub fn choose(
     let packs = vector > 1 && packs(cx, passes);
     let mut layout =
         if columns { by_column(count, longest) } else { by_row(count, longest, vector, packs, passes.len()) };
-    settings(cx, k, rows, &mut layout)?;
+    row_cluster::choose(cx, rows, passes, &mut layout);
+    settings(cx, k, rows, passes, &mut layout)?;
+    layout.held &= row_cluster::fits(cx, rows, passes, &layout);
     let blocks = (count + layout.per_block - 1) / layout.per_block;
-    if blocks > super::MAX_GRID_X {
+    if blocks > super::MAX_GRID_X / layout.cluster {
         return Err(Refusal::new(
             Default::default(),
             format!("{}: more rows than a grid has blocks", k.name),
@@ -96,7 +102,7 @@ fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize) -> La
         _ => lanes.min(ROOMY),
     };
     let per_block = (BLOCK / lanes).max(1).min(power(rows)).max(32 / lanes.min(32));
-    Layout { rows, per_block, lanes, columns: false, vector }
+    Layout { rows, per_block, lanes, cluster: 1, held: true, columns: false, vector }
 }
 
 fn by_column(rows: i64, points: i64) -> Layout {
@@ -104,7 +110,7 @@ fn by_column(rows: i64, points: i64) -> Layout {
     let wanted = power((SMS * 1024 + rows - 1) / rows.max(1));
     let lanes = wanted.clamp(1, 32).min(power((points + 3) / 4));
     let per_block = if lanes >= 8 { NEIGHBOURS } else { 256 / lanes.max(1) };
-    Layout { rows, per_block, lanes, columns: true, vector: 1 }
+    Layout { rows, per_block, lanes, cluster: 1, held: true, columns: true, vector: 1 }
 }
 
 /// The least power of two that is no less.
@@ -112,31 +118,77 @@ fn power(n: i64) -> i64 {
     (n.max(1) as u64).next_power_of_two() as i64
 }
 
-/// What the schedule says: `threads` or `warps` of a block, `block m` rows of a block.
-fn settings(cx: &Lowering<'_>, k: &PlanKernel, rows: &Rows, layout: &mut Layout) -> Result<(), Refusal> {
-    let threads =
-        cx.schedule.int(&k.name, "threads", "").or(cx.schedule.int(&k.name, "warps", "").map(|w| w * 32));
-    let first = &rows.members[rows.members.len() - 1];
-    let span = super::row::define(cx.graph, first.stmt).map_or_else(Default::default, |d| d.span);
-    let blocks: Vec<i64> = first
-        .rows
-        .iter()
-        .filter_map(|&a| cx.schedule.int(&k.name, "block", &cx.graph.axis(a).name))
-        .collect();
-    if threads.is_none() && blocks.is_empty() {
+/// What the schedule says: `threads` or `warps` of a block, `block m` rows of a block, `hold` what several passes read
+/// in `registers`, across a `cluster` (`cluster n`: of so many blocks) or nowhere (`stream`).
+fn settings(
+    cx: &Lowering<'_>,
+    k: &PlanKernel,
+    rows: &Rows,
+    passes: &[Pass<'_>],
+    layout: &mut Layout,
+) -> Result<(), Refusal> {
+    let int = |key: &str, axis: &str| cx.schedule.int(&k.name, key, axis);
+    let named = |axes: &[AxisId], key: &str| -> Option<i64> {
+        let found: Vec<i64> = axes.iter().filter_map(|&a| int(key, &cx.graph.axis(a).name)).collect();
+        (!found.is_empty()).then(|| found.iter().product())
+    };
+    let last = &rows.members[rows.members.len() - 1];
+    let span = super::row::define(cx.graph, last.stmt).map_or_else(Default::default, |d| d.span);
+    let refuse = |text: String, setting: &str| Err(Refusal::new(span, text).setting(setting));
+    let hold = match cx.schedule.get(&k.name, "hold", "") {
+        Some(Word::Name(n)) => Some(n.as_str()),
+        _ => None,
+    };
+    let inner: Vec<AxisId> = rows.members.iter().flat_map(|m| m.inner.iter().copied()).collect();
+    let cluster = int("cluster", "").or(named(&inner, "cluster"));
+    match (hold, cluster) {
+        (Some("stream"), _) => (layout.held, layout.cluster) = (false, 1),
+        (Some("registers"), _) => layout.cluster = 1,
+        (Some("cluster"), None) if layout.cluster == 1 => layout.cluster = 2,
+        (_, Some(n)) => layout.cluster = n,
+        _ => {}
+    }
+    if layout.cluster > 1 {
+        let able = row_cluster::able(cx, passes, layout);
+        if !able || layout.cluster > 8 || layout.cluster.count_ones() != 1 {
+            let text = format!("a cluster of {} blocks cannot share a row here", layout.cluster);
+            return refuse(text, "cluster");
+        }
+        layout.per_block = 1;
+        layout.lanes = layout.lanes.max(32);
+    }
+    let threads = int("threads", "").or(int("warps", "").map(|w| w * 32));
+    let blocks = named(&last.rows, "block");
+    if threads.is_none() && blocks.is_none() {
         return Ok(());
     }
-    let per_block: i64 = if blocks.is_empty() { layout.per_block } else { blocks.iter().product() };
+    let per_block = blocks.unwrap_or(layout.per_block);
     let threads = threads.unwrap_or((layout.lanes * per_block).clamp(32, MOST_THREADS));
     let lanes = threads / per_block.max(1);
     let fits = per_block > 0 && threads % 32 == 0 && threads <= MOST_THREADS && lanes * per_block == threads;
-    if !fits || lanes == 0 || lanes.count_ones() != 1 || (lanes > 32 && layout.columns) {
+    let shared = layout.cluster == 1 || per_block == 1;
+    if !fits || !shared || lanes == 0 || lanes.count_ones() != 1 || (lanes > 32 && layout.columns) {
         let text = format!("{threads} threads cannot share {per_block} rows evenly: take powers of two");
-        return Err(Refusal::new(span, text).setting("block"));
+        return refuse(text, "block");
     }
     layout.per_block = per_block;
     layout.lanes = lanes;
     Ok(())
+}
+
+/// The settings of a row kernel with the values worth trying.
+pub fn space(graph: &Graph, rows: &Rows) -> Vec<Choice> {
+    let names = |list: &[&str]| list.iter().map(|n| Word::Name(n.to_string())).collect();
+    let mut all = vec![Choice::ints("threads", "", &[32, 64, 128, 256, 512, 1024])];
+    if let Some(&a) = rows.members.last().and_then(|m| m.rows.last()) {
+        all.push(Choice::ints("block", &graph.axis(a).name, &[1, 2, 4, 8, 32]));
+    }
+    if let Some(&a) = rows.members.iter().rev().find_map(|m| m.inner.last()) {
+        let hold = names(&["registers", "cluster", "stream"]);
+        all.push(Choice { key: "hold".into(), axis: String::new(), values: hold });
+        all.push(Choice::ints("cluster", &graph.axis(a).name, &[2, 4, 8]));
+    }
+    all
 }
 
 /// Do most reads have neighbouring elements in neighbouring rows?

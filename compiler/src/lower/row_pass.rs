@@ -5,12 +5,15 @@
 //! unrolled. Functions of the user take a contiguous piece of the row in each thread, so that their order is kept.
 
 use super::fold::Acc;
+use super::home::Home;
+use super::index::Facts;
 use super::map;
 use super::row::{Row, before_loop, points};
 use super::row_layout::{self, RESIDENT, vector_read, vector_write};
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, lit32, mul};
-use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Fold, Read};
+use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Fold, Graph, Read};
 use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, Special, Stmt, Ty, Unroll, VarId};
+use crate::pass::rows::Rows;
 use crate::pass::shape;
 use crate::vocab::dtype::{DType, Value};
 use std::collections::BTreeMap;
@@ -84,7 +87,7 @@ pub(super) struct Rounds {
 impl Rounds {
     pub fn new(row: &Row<'_, '_>, dims: &[i64]) -> Rounds {
         let points: i64 = dims.iter().product();
-        let (vector, lanes) = (row.layout.vector, row.layout.lanes);
+        let (vector, lanes) = (row.layout.vector, row.layout.lanes * row.layout.cluster);
         let count = (points + lanes * vector - 1) / (lanes * vector);
         let ty = if points + lanes * vector > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
         Rounds { dims: dims.to_vec(), points, vector, lanes, count, ty }
@@ -100,9 +103,17 @@ impl Rounds {
     }
 }
 
-/// Reads that several passes over one box make, with the pass and item where each comes first.
-fn shared_reads<'a>(
-    row: &Row<'a, '_>,
+/// What tells which reads may be held.
+#[derive(Clone, Copy)]
+pub struct Look<'x, 'a> {
+    pub graph: &'a Graph,
+    pub facts: &'x Facts<'a>,
+    pub rows: &'x Rows,
+}
+
+/// Reads that several passes over one box make, with the item where each comes first.
+pub fn shared_reads<'a>(
+    look: Look<'_, 'a>,
     passes: &[Pass<'a>],
     dims: &[i64],
 ) -> Vec<(String, Item<'a>, ExprId, Read)> {
@@ -111,11 +122,11 @@ fn shared_reads<'a>(
     for (p, pass) in passes.iter().enumerate().filter(|(_, p)| p.dims.as_deref() == Some(dims) && !p.ordered)
     {
         for item in &pass.items {
-            for (e, r) in row_layout::reads(row.graph, item) {
-                if !keeps(row, item, e, &r) {
+            for (e, r) in row_layout::reads(look.graph, item) {
+                if !keeps(look, item, e, &r) {
                     continue;
                 }
-                let key = key(row, item, e);
+                let key = key(look.graph, item, e);
                 match seen.get_mut(&key) {
                     Some(s) if s.1 != p => (s.0, s.1) = (s.0 + 1, p),
                     Some(_) => {}
@@ -138,28 +149,38 @@ fn shared_reads<'a>(
 
 /// May a read be made once, before all passes? It is proven, depends on the place in the row, and on no other axis
 /// or value of the row.
-fn keeps(row: &Row<'_, '_>, item: &Item<'_>, e: ExprId, r: &Read) -> bool {
-    let free = row.e.facts.free(e);
+fn keeps(look: Look<'_, '_>, item: &Item<'_>, e: ExprId, r: &Read) -> bool {
+    let free = look.facts.free(e);
     let of_row = free.iter().all(|a| item.axes.contains(a) || item.rows.contains(a));
-    let plain = r.index.iter().all(|&i| !reads_anything(row, i));
-    let own = row.rows.members.iter().any(|m| row.graph.stmts[m.stmt].targets().contains(&r.tensor));
+    let plain = r.index.iter().all(|&i| !reads_anything(look.graph, i));
+    let own = look.rows.members.iter().any(|m| look.graph.stmts[m.stmt].targets().contains(&r.tensor));
     r.access == Access::Proven
         && of_row
         && plain
         && !own
-        && crate::pass::bounds::read_is_safe(row.graph, r)
+        && crate::pass::bounds::read_is_safe(look.graph, r)
         && item.axes.iter().any(|a| free.contains(a))
 }
 
-fn reads_anything(row: &Row<'_, '_>, e: ExprId) -> bool {
-    crate::pass::inline::below(row.graph, e)
+fn reads_anything(graph: &Graph, e: ExprId) -> bool {
+    crate::pass::inline::below(graph, e)
         .iter()
-        .any(|&x| matches!(row.graph.expr(x), Node::Read(_) | Node::Fold(_)))
+        .any(|&x| matches!(graph.expr(x), Node::Read(_) | Node::Fold(_)))
 }
 
-fn key(row: &Row<'_, '_>, item: &Item<'_>, e: ExprId) -> String {
+fn key(graph: &Graph, item: &Item<'_>, e: ExprId) -> String {
     let axes: Vec<AxisId> = item.rows.iter().chain(&item.axes).copied().collect();
-    shape::key(row.graph, e, &axes)
+    shape::key(graph, e, &axes)
+}
+
+/// Registers of a thread that hold `each` elements of some reads.
+pub fn registers<'r>(packs: impl Iterator<Item = &'r Option<DType>>, each: i64) -> i64 {
+    packs.map(|p| if p.is_some() { each / 2 } else { each }).sum()
+}
+
+/// Registers of a thread that may hold what several passes read. A block of 1024 threads has 64 for each.
+pub fn most_held(layout: &row_layout::Layout) -> i64 {
+    if layout.lanes * layout.per_block > 512 { RESIDENT / 2 } else { RESIDENT }
 }
 
 /// Loads what several passes read, where it fits.
@@ -167,16 +188,19 @@ pub fn load_resident<'a>(row: &mut Row<'a, '_>, passes: &[Pass<'a>]) {
     let mut boxes: Vec<Vec<i64>> = passes.iter().filter_map(|p| p.dims.clone()).collect();
     boxes.sort();
     boxes.dedup();
+    if !row.layout.held {
+        return;
+    }
     for dims in boxes {
         let rounds = Rounds::new(row, &dims);
-        let reads = shared_reads(row, passes, &dims);
-        let packs: Vec<Option<DType>> =
-            reads.iter().map(|(_, item, _, r)| packed(row, &rounds, item, r)).collect();
-        let words = |p: &Option<DType>| if p.is_some() { rounds.each() / 2 } else { rounds.each() };
-        let registers: i64 = packs.iter().map(words).sum();
-        // A block of 1024 threads has 64 registers for each.
-        let most = if row.layout.lanes * row.layout.per_block > 512 { RESIDENT / 2 } else { RESIDENT };
-        if rounds.points == 0 || registers > most {
+        let facts = row.e.facts.clone();
+        let look = Look { graph: row.graph, facts: &facts, rows: row.rows };
+        let reads = shared_reads(look, passes, &dims);
+        let packs: Vec<Option<DType>> = reads
+            .iter()
+            .map(|(_, item, _, r)| packed(row.graph, &row.e.home(r.tensor), rounds.vector, item, r))
+            .collect();
+        if rounds.points == 0 || registers(packs.iter(), rounds.each()) > most_held(&row.layout) {
             continue;
         }
         for ((key, item, e, r), packed) in reads.into_iter().zip(packs) {
@@ -187,9 +211,9 @@ pub fn load_resident<'a>(row: &mut Row<'a, '_>, passes: &[Pass<'a>]) {
 }
 
 /// The dtype of a read whose elements can be held two a register.
-fn packed(row: &Row<'_, '_>, rounds: &Rounds, item: &Item<'_>, r: &Read) -> Option<DType> {
-    let dtype = row.graph.tensor(r.tensor).dtype;
-    let chunk = vector_read(row.graph, &row.e.home(r.tensor), r, &item.axes, rounds.vector)?;
+pub fn packed(graph: &Graph, home: &Home, vector: i64, item: &Item<'_>, r: &Read) -> Option<DType> {
+    let dtype = graph.tensor(r.tensor).dtype;
+    let chunk = vector_read(graph, home, r, &item.axes, vector)?;
     (matches!(dtype, DType::F16 | DType::BF16) && chunk % 2 == 0).then_some(dtype)
 }
 
@@ -424,13 +448,14 @@ fn part_of(e: &mut Emit<'_>, acc: &Acc) -> Acc {
 
 /// For each item, its reads that are resident.
 fn resident_of(row: &Row<'_, '_>, pass: &Pass<'_>, rounds: &Rounds) -> BTreeMap<ExprId, Held> {
+    let look = Look { graph: row.graph, facts: &row.e.facts, rows: row.rows };
     let mut found = BTreeMap::new();
     for item in &pass.items {
         for (e, r) in row_layout::reads(row.graph, item) {
-            if !keeps(row, item, e, &r) {
+            if !keeps(look, item, e, &r) {
                 continue;
             }
-            let k = key(row, item, e);
+            let k = key(row.graph, item, e);
             if let Some(x) = row.resident.iter().find(|x| x.key == k && x.dims == rounds.dims) {
                 found.insert(e, x.held);
             }
@@ -456,16 +481,18 @@ pub(super) fn streamed(
 ) -> Vec<Streamed> {
     let mut out: Vec<Streamed> = Vec::new();
     let mut arrays: BTreeMap<String, ArrayId> = BTreeMap::new();
+    let facts = row.e.facts.clone();
+    let look = Look { graph: row.graph, facts: &facts, rows: row.rows };
     for (i, item) in pass.items.iter().enumerate() {
         for (e, r) in row_layout::reads(row.graph, item) {
-            if rounds.vector == 1 || kept.contains_key(&e) || !keeps(row, item, e, &r) {
+            if rounds.vector == 1 || kept.contains_key(&e) || !keeps(look, item, e, &r) {
                 continue;
             }
             let Some(chunk) = vector_read(row.graph, &row.e.home(r.tensor), &r, &item.axes, rounds.vector)
             else {
                 continue;
             };
-            let k = key(row, item, e);
+            let k = key(row.graph, item, e);
             let array = match arrays.get(&k) {
                 Some(&a) => a,
                 None => {

@@ -5,6 +5,7 @@
 //! row; for the built-in monoids any fixed order will do.
 
 use super::fold::Acc;
+use super::row_cluster::Cluster;
 use super::row_layout::Layout;
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, lit32, mul, not};
 use crate::ir::graph::Combine;
@@ -17,8 +18,12 @@ use crate::vocab::monoid::Monoid;
 #[derive(Clone)]
 pub struct Lanes {
     pub row: Num,
+    /// The thread's place among all of the row's.
     pub lane: Num,
+    /// Its place among those of its block.
+    own: Num,
     lanes: i64,
+    cluster: Option<Cluster>,
     per_block: i64,
     columns: bool,
 }
@@ -35,11 +40,36 @@ impl Lanes {
         let (row, lane) = if layout.columns { (rest, quotient) } else { (quotient, rest) };
         let row = Num { expr: e.named("row_in_block", Ty::I32, row.expr), ty: Ty::I32 };
         let lane = Num { expr: e.named("lane", Ty::I32, lane.expr), ty: Ty::I32 };
-        Lanes { row, lane, lanes: layout.lanes, per_block: layout.per_block, columns: layout.columns }
+        let own = lane.clone();
+        let cluster = (layout.cluster > 1).then(|| Cluster::new(e, layout.cluster));
+        let lane = cluster.as_ref().map_or(lane, |c| c.lane(e, &own, layout.lanes));
+        let Layout { lanes, per_block, columns, .. } = *layout;
+        Lanes { row, lane, own, lanes, cluster, per_block, columns }
+    }
+
+    /// Before the first use of the cluster: what its blocks need of each other.
+    pub fn begin(&self, e: &mut Emit<'_>) {
+        if let Some(c) = &self.cluster {
+            c.begin(e);
+        }
+    }
+
+    /// The cluster's blocks are all there.
+    pub fn meet(&self, e: &mut Emit<'_>) {
+        if let Some(c) = &self.cluster {
+            c.meet(e);
+        }
     }
 
     /// Combines the accumulators of each row's threads; afterwards every thread of the row holds the result.
     pub fn reduce(&self, e: &mut Emit<'_>, accs: &[Acc]) {
+        self.in_block(e, accs);
+        if let Some(c) = &self.cluster {
+            c.combine(e, accs, &self.own);
+        }
+    }
+
+    fn in_block(&self, e: &mut Emit<'_>, accs: &[Acc]) {
         if self.lanes == 1 {
             return;
         }
@@ -82,9 +112,9 @@ impl Lanes {
         let slots: Vec<Slots> = accs.iter().map(|a| Slots::new(e, a, parts * self.per_block)).collect();
         let row = self.row.expr.clone();
         let (place, writes) = if by_thread {
-            (add(mul(self.lane.expr.clone(), lit32(self.per_block as i32)), row.clone()), None)
+            (add(mul(self.own.expr.clone(), lit32(self.per_block as i32)), row.clone()), None)
         } else {
-            let warp = arith(IntOp::Div, self.lane.clone(), int_of(Ty::I32, 32));
+            let warp = arith(IntOp::Div, self.own.clone(), int_of(Ty::I32, 32));
             let first = cmp(CmpOp::Eq, Expr::Special(Special::Lane), lit32(0));
             (add(mul(row.clone(), lit32(parts as i32)), warp.expr), Some(first))
         };
@@ -131,15 +161,15 @@ pub struct Found {
 }
 
 /// Shared memory for one accumulator's partial results.
-struct Slots {
-    value: crate::ir::simt::SharedId,
-    at: Option<crate::ir::simt::SharedId>,
+pub struct Slots {
+    pub value: crate::ir::simt::SharedId,
+    pub at: Option<crate::ir::simt::SharedId>,
     ty: Ty,
     at_ty: Option<Ty>,
 }
 
 impl Slots {
-    fn new(e: &mut Emit<'_>, acc: &Acc, len: i64) -> Slots {
+    pub fn new(e: &mut Emit<'_>, acc: &Acc, len: i64) -> Slots {
         let value = e.kernel.shared("partials", stored(acc.ty), len as u32, 16);
         let at = acc.at.map(|(_, ty)| e.kernel.shared("places", stored(ty), len as u32, 16));
         Slots { value, at, ty: acc.ty, at_ty: acc.at.map(|a| a.1) }
@@ -152,7 +182,7 @@ impl Slots {
         }
     }
 
-    fn read(&self, e: &mut Emit<'_>, place: &Expr) -> Found {
+    pub fn read(&self, e: &mut Emit<'_>, place: &Expr) -> Found {
         let load = |e: &mut Emit<'_>, s, ty| {
             let v = Expr::Load(Mem::Shared(s), Box::new(place.clone()));
             e.named("other", ty, v)
@@ -162,7 +192,7 @@ impl Slots {
         Found { value, at }
     }
 
-    fn take(&self, e: &mut Emit<'_>, acc: &Acc, place: &Expr) {
+    pub fn take(&self, e: &mut Emit<'_>, acc: &Acc, place: &Expr) {
         let f = self.read(e, place);
         e.push(Stmt::Set(acc.var, f.value));
         if let (Some(v), Some((at, _))) = (f.at, acc.at) {

@@ -26,6 +26,8 @@ pub struct LaunchCx<'a> {
     pub kernel: &'a str,
     pub grid: [u32; 3],
     pub block: [u32; 3],
+    /// Blocks of a cluster, neighbours along x.
+    pub cluster: u32,
     pub tag: u64,
     /// One for each parameter; scalars have an entry without a buffer's use.
     pub globals: Vec<Global<'a>>,
@@ -56,7 +58,7 @@ pub struct Block<'a> {
     coordinates: [u32; 3],
 }
 
-fn waits_for(stop: Option<Stop>) -> String {
+pub fn waits_for(stop: Option<Stop>) -> String {
     match stop {
         Some(Stop::Phase(at, parity)) => {
             format!(
@@ -94,21 +96,33 @@ impl<'a> Block<'a> {
         self.launch.block.iter().product::<u32>() as usize
     }
 
-    /// Runs block `linear` of the grid.
-    pub fn run(&mut self, linear: u64, warps: &mut Vec<Warp>) -> Result<(), SimError> {
+    /// Block `linear` of the grid with its warps, at the kernel's start.
+    pub fn begin(&mut self, linear: u64, warps: &mut Vec<Warp>) {
         self.start(linear);
-        let count = self.threads().div_ceil(32);
-        warps.resize_with(count, || Warp::new(self.code));
+        warps.resize_with(self.threads().div_ceil(32), || Warp::new(self.code));
         for (i, w) in warps.iter_mut().enumerate() {
             self.start_warp(w, i);
         }
-        let mut stops: Vec<Option<Stop>> = vec![None; count];
-        loop {
-            for (w, stop) in warps.iter_mut().zip(&mut stops) {
-                if stop.is_none() {
-                    *stop = Some(self.run_warp(w).map_err(|fail| self.explained(w, fail))?);
-                }
+    }
+
+    /// Lets each warp run that waits for nothing. False if all wait.
+    pub fn turn(&mut self, warps: &mut [Warp], stops: &mut [Option<Stop>]) -> Result<bool, SimError> {
+        let mut ran = false;
+        for (w, stop) in warps.iter_mut().zip(stops) {
+            if stop.is_none() {
+                ran = true;
+                *stop = Some(self.run_warp(w).map_err(|fail| self.explained(w, fail))?);
             }
+        }
+        Ok(ran)
+    }
+
+    /// Runs block `linear` of the grid.
+    pub fn run(&mut self, linear: u64, warps: &mut Vec<Warp>) -> Result<(), SimError> {
+        self.begin(linear, warps);
+        let mut stops: Vec<Option<Stop>> = vec![None; warps.len()];
+        loop {
+            self.turn(warps, &mut stops)?;
             if !self.code.ordered_apart
                 && let Some(e) = self.deferred.take()
             {
@@ -146,7 +160,7 @@ impl<'a> Block<'a> {
         self.wake_block(warps, stops).map(|()| true)
     }
 
-    fn wake_block(&mut self, warps: &mut [Warp], stops: &mut [Option<Stop>]) -> Result<(), SimError> {
+    pub fn wake_block(&mut self, warps: &mut [Warp], stops: &mut [Option<Stop>]) -> Result<(), SimError> {
         let mut waiting = None;
         let mut ended = None;
         for (w, stop) in warps.iter().zip(stops.iter()) {
@@ -157,7 +171,7 @@ impl<'a> Block<'a> {
             }
         }
         if let Some((w, stop)) =
-            warps.iter().zip(stops.iter()).find(|(_, s)| matches!(s, Some(Stop::Phase(..) | Stop::Named(..))))
+            warps.iter().zip(stops.iter()).find(|(_, s)| !matches!(s, Some(Stop::Barrier | Stop::End)))
         {
             return Err(self.error(w, Fail::new(Kind::Deadlock, 0, waits_for(*stop))));
         }

@@ -262,7 +262,8 @@ impl Op {
                 Intrinsic::CpAsync { .. }
                 | Intrinsic::LdMatrix { .. }
                 | Intrinsic::TmaLoad { .. }
-                | Intrinsic::TmaPixels { .. } => Class::Memory,
+                | Intrinsic::TmaPixels { .. }
+                | Intrinsic::StoreAsync { .. } => Class::Memory,
                 Intrinsic::Philox => Class::Int,
                 Intrinsic::Wgmma { .. } => Class::Mma,
                 op if super::intrinsics::shape(*op).is_some() => Class::Mma,

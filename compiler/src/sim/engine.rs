@@ -26,8 +26,9 @@ type Result<T> = std::result::Result<T, Fail>;
 /// The block's mbarriers and the copies that are under way.
 #[derive(Default)]
 pub struct Engine {
-    barriers: BTreeMap<u32, Mbarrier>,
+    pub(super) barriers: BTreeMap<u32, Mbarrier>,
     copies: Vec<Copy>,
+    pub(super) cluster: super::cluster::State,
     /// For each warp the clock of its last fence before the engine reads what it stored.
     fences: BTreeMap<usize, u32>,
 }
@@ -38,7 +39,9 @@ impl Engine {
     }
 }
 
-struct Mbarrier {
+pub(super) struct Mbarrier {
+    /// How many barriers of the cluster its block had passed when it was initialised.
+    pub epoch: u32,
     count: u32,
     /// Arrivals and bytes that the phase still waits for.
     pending: u32,
@@ -113,6 +116,9 @@ pub fn takes(op: Intrinsic) -> bool {
             | Intrinsic::Wgmma { .. }
             | Intrinsic::SetMaxRegisters { .. }
             | Intrinsic::NamedBarrier { .. }
+            | Intrinsic::ClusterArrive
+            | Intrinsic::ClusterWait
+            | Intrinsic::StoreAsync { .. }
     )
 }
 
@@ -154,6 +160,9 @@ impl Block<'_> {
                 let id = uniform::<u32>(w, args[0], "the number of a barrier")?;
                 return Ok(Some(Stop::Named(id, threads as u32)));
             }
+            Intrinsic::ClusterArrive => self.arrive_cluster(w)?,
+            Intrinsic::ClusterWait => return self.wait_cluster(w).map(Some),
+            Intrinsic::StoreAsync { wide } => self.store_async(w, wide, args)?,
             _ => {}
         }
         Ok(None)
@@ -172,8 +181,9 @@ impl Block<'_> {
                 noted.map_err(|f| self.shared_fail(Space::Global(0), at as usize, i, true, f))?;
             }
             let clocks = vec![0; entries];
-            let barrier =
-                Mbarrier { count, pending: count, bytes: 0, phase: 0, given: clocks.clone(), taken: clocks };
+            let epoch = self.engine.cluster.epoch();
+            let (given, taken) = (clocks.clone(), clocks);
+            let barrier = Mbarrier { epoch, count, pending: count, bytes: 0, phase: 0, given, taken };
             self.engine.barriers.insert(at, barrier);
         }
         Ok(())
@@ -393,15 +403,20 @@ impl Block<'_> {
         for (byte, data) in &copy.chunks {
             self.shared.land(*byte as usize, data, self.clock, copy.pc as u32);
         }
+        self.landed(copy.barrier, copy.bytes);
+        true
+    }
+
+    /// Bytes that a copy wrote are counted on its barrier.
+    pub(super) fn landed(&mut self, barrier: u32, bytes: u32) {
         self.clock += 1;
-        if let Some(b) = self.engine.barriers.get_mut(&copy.barrier) {
-            b.bytes -= copy.bytes as i64;
+        if let Some(b) = self.engine.barriers.get_mut(&barrier) {
+            b.bytes -= bytes as i64;
             if let Some(engine) = b.given.last_mut() {
                 *engine = self.clock;
             }
             b.advance();
         }
-        true
     }
 
     fn product(
@@ -615,6 +630,9 @@ pub fn name(op: Intrinsic) -> String {
             format!("{}_registers<{count}>", if more { "more" } else { "fewer" })
         }
         Intrinsic::NamedBarrier { threads } => format!("named_barrier<{threads}>"),
+        Intrinsic::ClusterArrive => "cluster_arrive".into(),
+        Intrinsic::ClusterWait => "cluster_wait".into(),
+        Intrinsic::StoreAsync { wide } => format!("store_async_{}", if wide { 64 } else { 32 }),
         _ => String::new(),
     }
 }
@@ -697,8 +715,29 @@ pub fn definition(op: Intrinsic) -> String {
              asm volatile(\"bar.sync %0, %1;\" :: \"r\"(id), \"n\"(N) : \"memory\");\n}\n"
             .into(),
         Intrinsic::Wgmma { dtypes, n, trans } => wgmma_definition(dtypes, n as usize, trans),
+        Intrinsic::ClusterArrive => plain(
+            "",
+            "Arrives at the cluster's barrier; of memory, only initialised barriers are ordered.",
+            "barrier.cluster.arrive.relaxed.aligned;",
+            "",
+        ),
+        Intrinsic::ClusterWait => {
+            plain("", "Waits for the cluster's threads.", "barrier.cluster.wait.acquire.aligned;", "")
+        }
+        Intrinsic::StoreAsync { wide } => store_async_definition(wide),
         _ => String::new(),
     }
+}
+
+fn store_async_definition(wide: bool) -> String {
+    let (bits, ty, kind) = if wide { (64, "u64", "l") } else { (32, "u32", "r") };
+    format!(
+        "// Stores to this place in another block of the cluster, counted on that block's barrier.\n\
+         __device__ __forceinline__ void store_async_{bits}(u32 to, u32 barrier, u32 block, {ty} value) {{\n    \
+         asm volatile(\"{{ .reg .b32 a, b; mapa.shared::cluster.u32 a, %0, %2; mapa.shared::cluster.u32 b, %1, %2; \"\n        \
+         \"st.async.shared::cluster.mbarrier::complete_tx::bytes.b{bits} [a], %3, [b]; }}\"\n        \
+         :: \"r\"(to), \"r\"(barrier), \"r\"(block), \"{kind}\"(value) : \"memory\");\n}}\n"
+    )
 }
 
 fn tma_load_definition(rank: usize) -> String {

@@ -11,6 +11,7 @@
 mod access;
 mod block;
 mod boxes;
+mod cluster;
 mod code;
 pub mod codec;
 mod compile;

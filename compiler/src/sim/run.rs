@@ -1,6 +1,7 @@
 //! The host's side of a simulated run: buffers, steps in order, blocks in parallel, outputs and reports.
 
 use super::block::{Block, Global, LaunchCx};
+use super::cluster::{self, Member};
 use super::code::{Code, Op};
 use super::compile::compile;
 use super::memory::{Buffer, TAGS};
@@ -176,6 +177,7 @@ impl<'a> Run<'a> {
             kernel: &kernel.name,
             grid: kernel.grid,
             block: kernel.block,
+            cluster: kernel.cluster.iter().map(|&n| n.max(1)).product(),
             tag: self.tag,
             globals,
             scalars,
@@ -309,6 +311,9 @@ fn value_bits(v: Value) -> u64 {
 
 /// Runs all blocks; of several errors the lowest block's is told.
 fn run_grid(code: &Code, cx: &LaunchCx, checks: bool) -> Result<Counters, SimError> {
+    if cx.cluster > 1 {
+        return run_clusters(code, cx, checks);
+    }
     let blocks = cx.fences.len() as u64;
     let failed = AtomicU64::new(u64::MAX);
     let first: Mutex<Option<(u64, SimError)>> = Mutex::new(None);
@@ -349,6 +354,18 @@ fn run_grid(code: &Code, cx: &LaunchCx, checks: bool) -> Result<Counters, SimErr
         Some((_, e)) => Err(e),
         None => Ok(counters),
     }
+}
+
+/// Runs all clusters, one after the other: there are few in what is simulated.
+fn run_clusters(code: &Code, cx: &LaunchCx, checks: bool) -> Result<Counters, SimError> {
+    let mut members: Vec<Member> =
+        (0..cx.cluster).map(|_| Member::new(Block::new(code, cx, checks))).collect();
+    for first in (0..cx.fences.len() as u64).step_by(cx.cluster as usize) {
+        cluster::run(&mut members, first)?;
+    }
+    let mut sum = Counters::new(code.ops.len());
+    members.iter().for_each(|m| sum.add(&m.block.counters));
+    Ok(sum)
 }
 
 fn report(kernel: &Kernel, code: &Code, counters: &Counters, launches: u64) -> KernelReport {

@@ -218,6 +218,13 @@ impl Shared {
             .find(|a| a.clock != 0 && a.warp().is_some_and(|w| a.clock >= since(w as usize)))
     }
 
+    /// Whether a thread of the block used one of these bytes at or after a clock.
+    pub fn touched_since(&self, byte: usize, len: usize, since: u32) -> bool {
+        let own = |a: &Access| a.clock != 0 && a.thread != ENGINE && a.clock >= since;
+        (byte >> self.granule..=(byte + len - 1) >> self.granule)
+            .any(|g| own(&self.writers[g]) || own(&self.readers[g]))
+    }
+
     /// Bytes on their way (cp.async): what was there is gone.
     pub fn invalidate(&mut self, byte: usize, len: usize) {
         for g in byte >> self.granule..=(byte + len - 1) >> self.granule {

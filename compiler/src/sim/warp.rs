@@ -48,6 +48,8 @@ pub enum Stop {
     Named(u32, u32),
     /// For the phase of this parity of the mbarrier at this address.
     Phase(u32, u32),
+    /// At the cluster's barrier.
+    Cluster,
     End,
 }
 

@@ -1,6 +1,7 @@
 //! Every form against the reference, in the simulator.
 
 pub mod build;
+mod clusters;
 mod forms;
 mod rows;
 mod texts;

@@ -9,7 +9,7 @@ use crate::vocab::monoid::Monoid;
 use girih_dsl::ast::Span;
 
 /// Plans with fusion, checks each kernel's form, the plan's graph in the reference, and the program in the simulator.
-fn planned(g: &Graph, inputs: &Inputs, forms: &[Form]) -> SimOutcome {
+pub fn planned(g: &Graph, inputs: &Inputs, forms: &[Form]) -> SimOutcome {
     let plan = plan(g, &PlanOptions::default());
     let got: Vec<Form> = plan.kernels.iter().map(|k| k.form).collect();
     assert_eq!(got, forms, "{:#?}", plan.notes);
@@ -29,7 +29,7 @@ fn planned(g: &Graph, inputs: &Inputs, forms: &[Form]) -> SimOutcome {
     out
 }
 
-fn data(dtype: DType, dims: &[i64]) -> HostTensor {
+pub fn data(dtype: DType, dims: &[i64]) -> HostTensor {
     HostTensor::from_f64(dtype, dims, &pattern(dims.iter().product()))
 }
 
@@ -51,7 +51,7 @@ fn over_row(
 }
 
 /// y[m, n] = exp(x − max x) / Σ exp(x − max x), in one statement.
-fn softmax(dtype: DType, m: i64, n: i64) -> Graph {
+pub fn softmax(dtype: DType, m: i64, n: i64) -> Graph {
     let mut g = Graph::default();
     let x = tensor(&mut g, "x", dtype, &[m, n], Role::Input);
     let y = tensor(&mut g, "y", dtype, &[m, n], Role::Result);

@@ -34,7 +34,7 @@ enum Axes {
     Any,
 }
 
-const KEYS: [(&str, Axes, Values); 15] = [
+const KEYS: [(&str, Axes, Values); 16] = [
     ("block", Axes::Left, Values::Int(1, 1 << 20)),
     ("step", Axes::Any, Values::Int(1, 1 << 20)),
     ("split", Axes::Any, Values::Int(1, 1 << 16)),
@@ -46,6 +46,7 @@ const KEYS: [(&str, Axes, Values); 15] = [
     ("order", Axes::No, Values::Order),
     ("persistent", Axes::No, Values::Word(&["on", "off"])),
     ("vector", Axes::No, Values::Int(1, 32)),
+    ("hold", Axes::No, Values::Word(&["registers", "cluster", "stream"])),
     ("unroll", Axes::Any, Values::Int(1, 1024)),
     ("store", Axes::No, Values::Definitions),
     ("inline", Axes::No, Values::Definitions),

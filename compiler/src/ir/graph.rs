@@ -15,7 +15,8 @@ use crate::vocab::dtype::{DType, Ty, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
 use girih_dsl::ast::Span;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorId(pub u32);
@@ -45,7 +46,7 @@ pub struct Graph {
     pub outputs: Vec<Output>,
     /// Settings of the op's `tile` blocks.
     pub tiles: Vec<TileBlock>,
-    index: HashMap<(Expr, Ty), ExprId>,
+    index: FxHashMap<(Expr, Ty), ExprId>,
 }
 
 #[derive(Clone, Debug)]
@@ -336,13 +337,14 @@ impl Graph {
 
     /// Interns an expression: equal expressions of one type have one id (and the first one's span).
     pub fn add(&mut self, expr: Expr, ty: Ty, span: Span) -> ExprId {
-        if let Some(&id) = self.index.get(&(expr.clone(), ty)) {
-            return id;
+        match self.index.entry((expr, ty)) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let id = ExprId(self.exprs.len() as u32);
+                self.exprs.push(ExprNode { expr: new.key().0.clone(), ty, span });
+                *new.insert(id)
+            }
         }
-        let id = ExprId(self.exprs.len() as u32);
-        self.index.insert((expr.clone(), ty), id);
-        self.exprs.push(ExprNode { expr, ty, span });
-        id
     }
 
     pub fn lit(&mut self, value: Value) -> ExprId {

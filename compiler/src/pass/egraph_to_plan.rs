@@ -18,17 +18,21 @@ const CLUSTER_NODES: usize = 4000;
 pub fn simplify(g: &mut Graph, most: Class, notes: &mut Vec<String>) {
     let rules = rules::rules(most);
     for cluster in clusters(g) {
-        let mut values = graph_to_egraph::build(g, &cluster, true);
-        let before = values.egraph.total_number_of_nodes();
-        let limits = Limits { nodes: before * 4 + 1000, ..Limits::default() };
-        rules::saturate(&mut values.egraph, &rules, limits);
+        let mut values = graph_to_egraph::build(g, &cluster, false);
+        saturate(&mut values, &rules);
         let choice = extract::choose(&values.egraph);
         let spans = std::mem::take(&mut values.spans);
         let mut spans: Vec<_> = spans.into_iter().collect();
         spans.sort_by_key(|s| std::cmp::Reverse(s.0));
         values.spans = spans.into_iter().map(|(id, span)| (values.egraph.find(id), span)).collect();
-        write_back(g, &mut values, &choice, notes);
+        write_back(g, &mut values, &choice, &rules, notes);
     }
+}
+
+fn saturate(values: &mut Values, rules: &[rules::Rule]) {
+    let before = values.egraph.total_number_of_nodes();
+    let limits = Limits { nodes: before * 4 + 1000, ..Limits::default() };
+    rules::saturate(&mut values.egraph, rules, limits);
 }
 
 /// Runs of statements of limited size.
@@ -49,7 +53,13 @@ fn clusters(g: &Graph) -> Vec<Vec<usize>> {
     out
 }
 
-fn write_back(g: &mut Graph, values: &mut Values, choice: &Choice, notes: &mut Vec<String>) {
+fn write_back(
+    g: &mut Graph,
+    values: &mut Values,
+    choice: &Choice,
+    rules: &[rules::Rule],
+    notes: &mut Vec<String>,
+) {
     let stmts = std::mem::take(&mut values.stmts);
     for s in &stmts {
         let mut new = Vec::new();
@@ -60,25 +70,35 @@ fn write_back(g: &mut Graph, values: &mut Values, choice: &Choice, notes: &mut V
         }
         // A class without a term to choose: the statement stays as it was.
         let Some(new) = new.into_iter().collect::<Option<Vec<_>>>() else { continue };
+        let roots = s.parts.iter().flat_map(|p| &p.roots);
+        let changed = roots
+            .copied()
+            .any(|r| choice.expr(&values.egraph, r).is_some_and(|to| values.egraph.id_to_expr(r) != to));
+        if changed {
+            note(g, s.stmt, rules, notes);
+        }
         let mut flat = new.into_iter().flatten();
         let mut stmt = g.stmts[s.stmt].clone();
         facts::map_roots(&mut stmt, &mut |e| flat.next().unwrap_or(e));
         g.stmts[s.stmt] = stmt;
-        note(g, values, choice, s, notes);
     }
     values.stmts = stmts;
 }
 
-/// Says which rules changed a statement.
-fn note(
-    g: &Graph,
-    values: &mut Values,
-    choice: &Choice,
-    s: &graph_to_egraph::StmtValues,
-    notes: &mut Vec<String>,
-) {
+/// Says which rules change a statement: found out in an e-graph of its own, for explanations are dear.
+fn note(g: &Graph, stmt: usize, rules: &[rules::Rule], notes: &mut Vec<String>) {
+    const LARGE: usize = 1000;
+    let nodes: usize =
+        facts::roots(&g.stmts[stmt]).into_iter().map(|e| super::inline::below(g, e).len()).sum();
+    if nodes > LARGE {
+        return;
+    }
+    let mut values = graph_to_egraph::build(g, &[stmt], true);
+    saturate(&mut values, rules);
+    let choice = extract::choose(&values.egraph);
     let mut used: Vec<String> = Vec::new();
-    for root in s.parts.iter().flat_map(|p| p.roots.clone()) {
+    let roots: Vec<Id> = values.stmts.iter().flat_map(|s| &s.parts).flat_map(|p| p.roots.clone()).collect();
+    for root in roots {
         let from = values.egraph.id_to_expr(root);
         let Some(to) = choice.expr(&values.egraph, root) else { continue };
         if from != to {
@@ -87,7 +107,7 @@ fn note(
         }
     }
     if !used.is_empty() {
-        let names: Vec<&str> = g.stmts[s.stmt].targets().iter().map(|&t| g.tensor(t).name.as_str()).collect();
+        let names: Vec<&str> = g.stmts[stmt].targets().iter().map(|&t| g.tensor(t).name.as_str()).collect();
         notes.push(format!("{} was rewritten by {}", names.join(", "), used.join(", ")));
     }
 }

@@ -3,17 +3,51 @@
 //! Every question is answered once an expression (they are interned), so asking is cheap.
 
 use crate::ir::graph::*;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Answers by expression. Valid while the graph only grows.
 #[derive(Default)]
 pub struct Facts {
-    free: HashMap<ExprId, Rc<BTreeSet<AxisId>>>,
-    work: HashMap<ExprId, f64>,
-    folds: HashMap<ExprId, bool>,
-    checked: HashMap<ExprId, bool>,
-    reads: HashMap<ExprId, Rc<BTreeSet<TensorId>>>,
+    free: Known<Rc<BTreeSet<AxisId>>>,
+    work: Known<f64>,
+    folds: Known<bool>,
+    checked: Known<bool>,
+    reads: Known<Rc<BTreeSet<TensorId>>>,
+}
+
+/// One answer for each expression, by its number.
+struct Known<T>(Vec<Option<T>>);
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Known(Vec::new())
+    }
+}
+
+impl<T> Known<T> {
+    fn get(&self, e: &ExprId) -> Option<&T> {
+        self.0.get(e.0 as usize)?.as_ref()
+    }
+
+    fn insert(&mut self, e: ExprId, value: T) {
+        let at = e.0 as usize;
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, || None);
+        }
+        self.0[at] = Some(value);
+    }
+}
+
+/// The union of sets, shared with one of them that holds the others.
+fn union<T: Ord + Copy>(parts: Vec<Rc<BTreeSet<T>>>) -> Rc<BTreeSet<T>> {
+    let Some(largest) = parts.iter().max_by_key(|p| p.len()).cloned() else { return Rc::default() };
+    let holds = |p: &Rc<BTreeSet<T>>| Rc::ptr_eq(p, &largest) || p.is_subset(&largest);
+    if parts.iter().all(holds) {
+        return largest;
+    }
+    Rc::new(parts.iter().flat_map(|p| p.iter().copied()).collect())
 }
 
 impl Facts {
@@ -22,19 +56,16 @@ impl Facts {
         if let Some(f) = self.free.get(&e) {
             return f.clone();
         }
-        let mut set = BTreeSet::new();
+        let mut parts: Vec<_> = g.children(e).into_iter().map(|c| self.free(g, c)).collect();
         if let Expr::Axis(a) = g.expr(e) {
-            set.insert(*a);
+            parts.push(Rc::new(BTreeSet::from([*a])));
         }
-        for c in g.children(e) {
-            set.extend(self.free(g, c).iter().copied());
+        let mut set = union(parts);
+        if let Expr::Fold(f) = g.expr(e)
+            && f.axes.iter().any(|a| set.contains(a))
+        {
+            set = Rc::new(set.iter().copied().filter(|a| !f.axes.contains(a)).collect());
         }
-        if let Expr::Fold(f) = g.expr(e) {
-            f.axes.iter().for_each(|a| {
-                set.remove(a);
-            });
-        }
-        let set = Rc::new(set);
         self.free.insert(e, set.clone());
         set
     }
@@ -45,7 +76,7 @@ impl Facts {
         if let Some(&w) = self.work.get(&e) {
             return w;
         }
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         let mut stack = vec![e];
         let mut total = 0.0;
         while let Some(x) = stack.pop() {
@@ -90,14 +121,11 @@ impl Facts {
         if let Some(r) = self.reads.get(&e) {
             return r.clone();
         }
-        let mut set = BTreeSet::new();
+        let mut parts: Vec<_> = g.children(e).into_iter().map(|c| self.reads(g, c)).collect();
         if let Expr::Read(r) = g.expr(e) {
-            set.insert(r.tensor);
+            parts.push(Rc::new(BTreeSet::from([r.tensor])));
         }
-        for c in g.children(e) {
-            set.extend(self.reads(g, c).iter().copied());
-        }
-        let set = Rc::new(set);
+        let set = union(parts);
         self.reads.insert(e, set.clone());
         set
     }

@@ -280,6 +280,11 @@ impl Pass<'_> {
     }
 
     fn same_rows(&mut self, stmts: &[usize], i: usize, k: usize) -> Result<(), String> {
+        /// Statements of one row kernel: what more of them keep in registers does not fit.
+        const MOST: usize = 16;
+        if stmts.len() > MOST {
+            return Err("enough in one kernel".into());
+        }
         if !self.shares(i, k) {
             return Err("nothing in common".into());
         }

@@ -13,7 +13,8 @@ use crate::ir::graph::*;
 use crate::vocab::dtype::{Ty, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the `tile` blocks say about storing, by tensor.
 #[derive(Default)]
@@ -47,9 +48,10 @@ pub fn inline(
     notes: &mut Vec<String>,
 ) {
     let mut facts = Facts::default();
+    let mut all = Readers::of(g, &mut facts);
     for i in 0..g.stmts.len() {
         let Stmt::Define(d) = g.stmts[i].clone() else { continue };
-        let readers = readers(g, &mut facts, d.target);
+        let readers = all.readers(d.target);
         if readers.is_empty() {
             continue;
         }
@@ -57,12 +59,13 @@ pub fn inline(
         match plan.verdict(g, &mut facts, wishes, takes) {
             Ok(why) => {
                 plan.apply(g);
+                plan.readers.iter().for_each(|&j| all.read_again(g, &mut facts, j));
                 notes.push(format!("{} is computed where it is read: {why}", name(g, d.target)));
             }
             Err(why) => notes.push(format!("{} is stored: {why}", name(g, d.target))),
         }
     }
-    drop_unread(g, &mut facts);
+    drop_unread(g, &mut facts, &BTreeSet::new());
 }
 
 /// Puts the definition that is statement `i` into all its readers, whether it pays or not, and gives their targets; or
@@ -99,6 +102,38 @@ fn name(g: &Graph, t: TensorId) -> &str {
 /// The statements that read a tensor.
 fn readers(g: &Graph, facts: &mut Facts, t: TensorId) -> Vec<usize> {
     (0..g.stmts.len()).filter(|&j| facts.stmt_reads(g, &g.stmts[j]).contains(&t)).collect()
+}
+
+/// Who reads what, kept up to date as statements change.
+pub struct Readers {
+    of: BTreeMap<TensorId, BTreeSet<usize>>,
+    reads: Vec<BTreeSet<TensorId>>,
+}
+
+impl Readers {
+    pub fn of(g: &Graph, facts: &mut Facts) -> Readers {
+        let mut all = Readers { of: BTreeMap::new(), reads: vec![BTreeSet::new(); g.stmts.len()] };
+        (0..g.stmts.len()).for_each(|j| all.read_again(g, facts, j));
+        all
+    }
+
+    /// The statements that read a tensor, ascending.
+    pub fn readers(&self, t: TensorId) -> Vec<usize> {
+        self.of.get(&t).map_or_else(Vec::new, |r| r.iter().copied().collect())
+    }
+
+    /// Statement `j` has changed.
+    fn read_again(&mut self, g: &Graph, facts: &mut Facts, j: usize) {
+        let now = facts.stmt_reads(g, &g.stmts[j]);
+        for t in std::mem::replace(&mut self.reads[j], now.clone()).difference(&now) {
+            if let Some(readers) = self.of.get_mut(t) {
+                readers.remove(&j);
+            }
+        }
+        now.into_iter().for_each(|t| {
+            self.of.entry(t).or_default().insert(j);
+        });
+    }
 }
 
 /// A definition and everything that reads it.
@@ -216,9 +251,11 @@ impl Candidate {
     fn small(&self, g: &Graph) -> Result<(), String> {
         /// Most nodes that the copies of one value may add.
         const MOST_NODES: usize = 512;
+        /// Most nodes of one value that goes elsewhere: each that it goes through copies it.
+        const LARGEST: usize = 512;
         let copies: usize = self.sites.values().map(|s| distinct(s)).sum();
         let nodes = dag_size(g, self.define.value);
-        if nodes > MOST_NODES * 4 {
+        if nodes > LARGEST {
             return Err(format!("a value of {nodes} operations"));
         }
         if copies > 1 && copies * nodes > MOST_NODES {
@@ -365,7 +402,7 @@ fn folds_span(g: &Graph, facts: &mut Facts, e: ExprId, axes: &[AxisId]) -> bool 
 
 /// The folds below an expression that stand in no other fold.
 pub fn outer_folds(g: &Graph, e: ExprId) -> Vec<ExprId> {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let mut stack = vec![e];
     let mut found = Vec::new();
     while let Some(x) = stack.pop() {
@@ -402,7 +439,7 @@ pub fn is_contraction(g: &Graph, facts: &mut Facts, e: ExprId) -> bool {
 /// The axes that an expression changes with from point to point: those under an integer quotient (heads that share)
 /// do not count.
 fn own_axes(g: &Graph, e: ExprId) -> BTreeSet<AxisId> {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let mut stack = vec![e];
     let mut found = BTreeSet::new();
     while let Some(x) = stack.pop() {
@@ -450,7 +487,7 @@ fn reads_of(g: &Graph, e: ExprId, t: TensorId) -> Vec<ExprId> {
 
 /// Every expression reachable, itself included.
 pub fn below(g: &Graph, e: ExprId) -> Vec<ExprId> {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let mut stack = vec![e];
     let mut found = Vec::new();
     while let Some(x) = stack.pop() {
@@ -466,10 +503,11 @@ fn dag_size(g: &Graph, e: ExprId) -> usize {
     below(g, e).len()
 }
 
-/// Removes statements whose targets are locals that nothing reads and that cannot fault.
-pub fn drop_unread(g: &mut Graph, facts: &mut Facts) {
+/// Removes statements whose targets are locals that nothing reads and that cannot fault; not those of `kept`.
+pub fn drop_unread(g: &mut Graph, facts: &mut Facts, kept: &BTreeSet<TensorId>) {
     loop {
-        let mut read: BTreeSet<TensorId> = g.outputs.iter().map(|o| o.tensor).collect();
+        let mut read: BTreeSet<TensorId> =
+            g.outputs.iter().map(|o| o.tensor).chain(kept.iter().copied()).collect();
         for s in &g.stmts {
             let targets = s.targets();
             read.extend(facts.stmt_reads(g, s).into_iter().filter(|t| !targets.contains(t)));

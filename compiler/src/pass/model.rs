@@ -13,7 +13,8 @@ use crate::ir::graph::*;
 use crate::ir::plan::Form;
 use crate::lower::contract_pattern::{self, ContractShape, Contraction, Factor};
 use crate::vocab::dtype::DType;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Microseconds of one kernel.
 pub fn kernel(g: &Graph, facts: &mut Facts, stmts: &[usize], form: Form) -> f64 {
@@ -36,7 +37,7 @@ struct Traffic {
 fn traffic(g: &Graph, facts: &mut Facts, stmts: &[usize]) -> Traffic {
     let own: BTreeSet<TensorId> = stmts.iter().flat_map(|&s| g.stmts[s].targets()).collect();
     let mut parts: BTreeMap<TensorId, f64> = BTreeMap::new();
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     for e in stmts.iter().flat_map(|&s| facts::roots(&g.stmts[s])) {
         let mut stack = vec![e];
         while let Some(x) = stack.pop() {
@@ -136,7 +137,7 @@ fn row(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Option<
 
 /// Work of one evaluation, without some folds that are made elsewhere.
 fn work_above(g: &Graph, e: ExprId, without: &BTreeSet<ExprId>) -> f64 {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let mut stack = vec![e];
     let mut total = 0.0;
     while let Some(x) = stack.pop() {

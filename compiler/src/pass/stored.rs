@@ -14,12 +14,13 @@
 use super::facts::{self, Facts};
 use super::group::{self, Content};
 use super::hoist::{self, Takes};
-use super::inline::{self, Wishes};
+use super::inline::{self, Readers, Wishes};
 use super::{cost, shape, sites};
 use crate::ir::graph::*;
 use crate::vocab::dtype::Ty;
 use girih_dsl::ast::Span;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 
 /// Rounds over all candidates.
 const ROUNDS: usize = 4;
@@ -43,7 +44,10 @@ pub fn choose(
     names: &BTreeMap<Span, String>,
     notes: &mut Vec<String>,
 ) -> bool {
+    let readers = Readers::of(g, &mut Facts::default());
     let mut s = Search {
+        at: HashMap::new(),
+        readers,
         g,
         memory: group::Memory::default(),
         wishes,
@@ -55,6 +59,7 @@ pub fn choose(
         tried: HashMap::new(),
         verdicts: BTreeMap::new(),
     };
+    s.look();
     let changed = s.run();
     let verdicts = std::mem::take(&mut s.verdicts);
     for (name, text) in verdicts {
@@ -102,12 +107,16 @@ struct Search<'a> {
     tried: HashMap<(Move, Content), f64>,
     /// What is said of each candidate.
     verdicts: BTreeMap<String, String>,
+    /// Where the statements stand and who reads what: of `g` as it is between trials.
+    at: HashMap<TensorId, usize>,
+    readers: Readers,
 }
 
-/// Costs of the kernels around a move before it and after, and the statements after it.
+/// Costs of the kernels around a move before it and after, and the statements that take the place of those around.
 struct Trial {
     before: f64,
     after: f64,
+    around: Range<usize>,
     stmts: Vec<Stmt>,
 }
 
@@ -142,7 +151,7 @@ impl Search<'_> {
                     let gains = t.gains();
                     self.say(&m, name, &t, gains);
                     if gains {
-                        self.g.stmts = t.stmts;
+                        self.accept(t);
                         changed = true;
                     }
                 }
@@ -187,7 +196,7 @@ impl Search<'_> {
                         let name = self.title(m, &inside);
                         self.say(m, name, &t, true);
                     }
-                    self.g.stmts = t.stmts;
+                    self.accept(t);
                     return true;
                 }
             }
@@ -230,6 +239,19 @@ impl Search<'_> {
         moves
     }
 
+    fn accept(&mut self, t: Trial) {
+        self.g.stmts.splice(t.around, t.stmts);
+        self.look();
+    }
+
+    /// Notes where everything stands.
+    fn look(&mut self) {
+        let stmts = self.g.stmts.iter().enumerate();
+        self.at = stmts.flat_map(|(i, s)| s.targets().into_iter().map(move |t| (t, i))).collect();
+        self.readers = Readers::of(self.g, &mut self.memory.facts);
+    }
+
+    /// Where a tensor is defined among the statements at hand.
     fn position(&self, t: TensorId) -> Option<usize> {
         self.g.stmts.iter().position(|s| s.targets().contains(&t))
     }
@@ -239,57 +261,76 @@ impl Search<'_> {
         match m {
             Move::Store(key) => inside[key].places.iter().map(|p| p.0).collect(),
             Move::Inline(t) => {
-                let reads = |s: &&Stmt| self.memory.facts.stmt_reads(self.g, s).contains(t);
-                let readers: Vec<&Stmt> = self.g.stmts.iter().filter(reads).collect();
-                readers.into_iter().flat_map(Stmt::targets).chain([*t]).collect()
+                let readers = self.readers.readers(*t);
+                readers.into_iter().flat_map(|i| self.g.stmts[i].targets()).chain([*t]).collect()
             }
         }
     }
 
-    /// What the kernels around would cost after these moves; the graph's statements stay as they are.
+    /// What the kernels around would cost after these moves; the graph's statements stay as they are. Only the
+    /// statements around are looked at: a move changes no others.
     fn trial(&mut self, moves: &[&Move], inside: &BTreeMap<String, Inside>) -> Result<Trial, String> {
         let touched: BTreeSet<TensorId> = moves.iter().flat_map(|m| self.touches(m, inside)).collect();
-        let at: Vec<usize> = touched.iter().filter_map(|&t| self.position(t)).collect();
+        let at: Vec<usize> = touched.iter().filter_map(|t| self.at.get(t).copied()).collect();
         let (Some(&lo), Some(&hi)) = (at.iter().min(), at.iter().max()) else {
             return Err("nothing reads it".into());
         };
-        let lo = lo.saturating_sub(MARGIN);
-        let hi = (hi + 1 + MARGIN).min(self.g.stmts.len());
-        if hi - lo > WINDOW {
+        let around = lo.saturating_sub(MARGIN)..(hi + 1 + MARGIN).min(self.g.stmts.len());
+        if around.len() > WINDOW {
             return Err("it is read far from where it is made".into());
         }
-        let content = group::content(self.g, lo..hi);
+        let content = group::content(self.g, around.clone());
+        let before = self.window(around.clone());
         if let [m] = moves
             && let Some(&after) = self.tried.get(&((*m).clone(), content.clone()))
         {
-            let before = self.window(lo..hi);
-            let t = Trial { before, after, stmts: Vec::new() };
+            let t = Trial { before, after, around: around.clone(), stmts: Vec::new() };
             if !t.gains() {
                 return Ok(t);
             }
         }
-        let saved = self.g.stmts.clone();
-        let done = moves.iter().try_for_each(|m| self.apply(m, inside));
-        let tail = saved.len() - hi;
-        let end = self.g.stmts.len() - tail.min(self.g.stmts.len());
-        let outside = |stmts: &[Stmt], hi: usize| -> Vec<Vec<TensorId>> {
-            stmts.iter().take(lo).chain(stmts.iter().skip(hi)).map(Stmt::targets).collect()
-        };
-        let moved = end < lo || outside(&saved, hi) != outside(&self.g.stmts, end);
-        let after = if done.is_ok() && !moved { self.window(lo..end) } else { f64::INFINITY };
-        let stmts = std::mem::replace(&mut self.g.stmts, saved);
+        let part = self.g.stmts[around.clone()].to_vec();
+        let all = std::mem::replace(&mut self.g.stmts, part);
+        let done = self.apply_all(moves, inside, &around);
+        let after = if done.is_ok() { self.window(0..self.g.stmts.len()) } else { f64::INFINITY };
+        let stmts = std::mem::replace(&mut self.g.stmts, all);
         done?;
-        if moved {
-            return Err("it is made far from where it is read".into());
-        }
-        let before = self.window(lo..hi);
         if let [m] = moves {
             self.tried.insert(((*m).clone(), content), after);
         }
-        Ok(Trial { before, after, stmts })
+        Ok(Trial { before, after, around, stmts })
     }
 
-    fn apply(&mut self, m: &Move, inside: &BTreeMap<String, Inside>) -> Result<(), String> {
+    /// Makes moves where the graph's statements are only those around.
+    fn apply_all(
+        &mut self,
+        moves: &[&Move],
+        inside: &BTreeMap<String, Inside>,
+        around: &Range<usize>,
+    ) -> Result<(), String> {
+        let far = |readers: &Readers, t: TensorId| readers.readers(t).iter().any(|j| !around.contains(j));
+        for m in moves {
+            let kept: BTreeSet<TensorId> = self.g.stmts.iter().flat_map(Stmt::targets).collect();
+            let kept = kept.into_iter().filter(|&t| far(&self.readers, t)).collect();
+            self.apply(m, inside, &kept)?;
+        }
+        // What is defined before already is not defined again; what comes after is too far.
+        let elsewhere = |s: &Stmt| s.targets().iter().find_map(|t| self.at.get(t)).copied();
+        let places: Vec<Option<usize>> = self.g.stmts.iter().map(elsewhere).collect();
+        if places.iter().flatten().any(|&i| i >= around.end) {
+            return Err("it is made far from where it is read".into());
+        }
+        let mut places = places.into_iter();
+        self.g.stmts.retain(|_| places.next().flatten().is_none_or(|i| i >= around.start));
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        m: &Move,
+        inside: &BTreeMap<String, Inside>,
+        kept: &BTreeSet<TensorId>,
+    ) -> Result<(), String> {
         let changed = match m {
             Move::Inline(t) => {
                 let i = self.position(*t).ok_or("it is not stored")?;
@@ -303,7 +344,7 @@ impl Search<'_> {
             let (facts, known) = (&mut self.memory.facts, &mut self.hoisted);
             hoist::Pass { g: self.g, facts, takes: self.takes, notes, known }.over(i, i + 1);
         }
-        inline::drop_unread(self.g, &mut self.memory.facts);
+        inline::drop_unread(self.g, &mut self.memory.facts, kept);
         Ok(())
     }
 
@@ -341,7 +382,7 @@ impl Search<'_> {
     }
 
     /// Microseconds of these statements' kernels.
-    fn window(&mut self, range: std::ops::Range<usize>) -> f64 {
+    fn window(&mut self, range: Range<usize>) -> f64 {
         let content = group::content(self.g, range.clone());
         if let Some(&us) = self.windows.get(&content) {
             return us;

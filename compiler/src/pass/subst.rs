@@ -5,12 +5,12 @@
 //! may speak of them.
 
 use crate::ir::graph::*;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// One simultaneous substitution, with what it has done so far.
 #[derive(Default)]
 pub struct Subst {
-    done: HashMap<ExprId, ExprId>,
+    done: FxHashMap<ExprId, ExprId>,
     /// Folds keep their axes: what is put in for an expression speaks of the axes around it.
     keeps_axes: bool,
 }
@@ -91,7 +91,7 @@ impl Subst {
 
     /// Would anything below change?
     fn changes(&self, g: &Graph, e: ExprId) -> bool {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = rustc_hash::FxHashSet::default();
         let mut stack = vec![e];
         while let Some(x) = stack.pop() {
             if !seen.insert(x) {

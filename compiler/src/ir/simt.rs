@@ -391,6 +391,12 @@ pub enum Intrinsic {
         count: u8,
         trans: bool,
     },
+    /// Stores 8 × 8 matrices of 16-bit elements as `LdMatrix` loads them. args: shared address of this lane's row,
+    /// then `count` U32.
+    StMatrix {
+        count: u8,
+        trans: bool,
+    },
     /// D(4 F32) = A(4 U32) · B(2 U32) + C(4 F32); m16n8k16 of f16 or bf16.
     MmaM16N8K16 {
         dtype: DType,
@@ -432,6 +438,16 @@ pub enum Intrinsic {
         map: ParamId,
         rank: u8,
     },
+    /// Copies a box from shared memory; of what it covers beyond the tensor nothing is written. args: shared address
+    /// (U32), coordinates of the box (I32, innermost first, not negative).
+    TmaStore {
+        map: ParamId,
+        rank: u8,
+    },
+    /// Closes this thread's group of stores of boxes.
+    BulkCommit,
+    /// Waits until at most n of this thread's groups of stores have still to read shared memory.
+    BulkWait(u8),
     /// Before the first of some matrix instructions: registers are as the program says.
     WgmmaFence,
     WgmmaCommit,
@@ -486,6 +502,21 @@ impl Kernel {
     pub fn param(&mut self, name: impl Into<String>, kind: ParamKind) -> ParamId {
         self.params.push(Param { name: name.into(), kind });
         ParamId(self.params.len() as u32 - 1)
+    }
+
+    /// Whether boxes are stored through a parameter.
+    pub fn stores_boxes(&self, param: &str) -> bool {
+        fn any(k: &Kernel, stmts: &[Stmt], param: &str) -> bool {
+            stmts.iter().any(|s| match s {
+                Stmt::Intrinsic { op: Intrinsic::TmaStore { map, .. }, .. } => {
+                    k.params.get(map.0 as usize).is_some_and(|p| p.name == param)
+                }
+                Stmt::For { body, .. } | Stmt::While { body, .. } => any(k, body, param),
+                Stmt::If { then, otherwise, .. } => any(k, then, param) || any(k, otherwise, param),
+                _ => false,
+            })
+        }
+        any(self, &self.body, param)
     }
 
     pub fn threads(&self) -> u32 {

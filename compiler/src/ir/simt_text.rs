@@ -213,6 +213,9 @@ impl Printer<'_> {
             Intrinsic::CpAsyncWait(n) => format!("cp_async_wait {n}"),
             Intrinsic::LdMatrix { count, trans } => format!("ldmatrix {count} {trans}"),
             Intrinsic::TmaLoad { map, rank } => format!("tma_load {} {rank}", self.param(map)),
+            Intrinsic::TmaStore { map, rank } => format!("tma_store {} {rank}", self.param(map)),
+            Intrinsic::StMatrix { count, trans } => format!("stmatrix {count} {trans}"),
+            Intrinsic::BulkWait(n) => format!("bulk_wait {n}"),
             Intrinsic::TmaPixels { map, rank } => format!("tma_pixels {} {rank}", self.param(map)),
             Intrinsic::WgmmaWait(n) => format!("wgmma_wait {n}"),
             Intrinsic::Wgmma { dtypes: [x, y], n, trans: [a, b] } => {
@@ -329,7 +332,7 @@ fn literal(v: Value) -> String {
 }
 
 /// The intrinsics whose names say all of them.
-pub const PLAIN: [Intrinsic; 13] = [
+pub const PLAIN: [Intrinsic; 14] = [
     Intrinsic::CpAsyncCommit,
     Intrinsic::MbarrierInit,
     Intrinsic::MbarrierArrive,
@@ -343,6 +346,7 @@ pub const PLAIN: [Intrinsic; 13] = [
     Intrinsic::ClusterWait,
     Intrinsic::StoreAsync { wide: false },
     Intrinsic::StoreAsync { wide: true },
+    Intrinsic::BulkCommit,
 ];
 
 /// Matrix instructions and plain intrinsics by name.

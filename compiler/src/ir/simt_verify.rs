@@ -367,6 +367,9 @@ impl Verifier<'_> {
         if let Intrinsic::TmaLoad { map, rank } = op {
             tensor_map(self.k, map, rank, false)?;
         }
+        if let Intrinsic::TmaStore { map, rank } = op {
+            tensor_map(self.k, map, rank, false)?;
+        }
         if let Intrinsic::TmaPixels { map, rank } = op {
             tensor_map(self.k, map, rank, true)?;
         }
@@ -450,7 +453,12 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
         Intrinsic::CpAsync { .. } => Ok((vec![Some(Ty::U32), None, Some(Ty::I32)], vec![])),
         Intrinsic::Philox => Ok((vec![Some(Ty::I64); 2], vec![Ty::U32; 4])),
         Intrinsic::CpAsyncCommit | Intrinsic::CpAsyncWait(_) => Ok((vec![], vec![])),
-        Intrinsic::LdMatrix { count, .. } if !matches!(count, 1 | 2 | 4) => Err(format!("{count} matrices")),
+        Intrinsic::LdMatrix { count, .. } | Intrinsic::StMatrix { count, .. }
+            if !matches!(count, 1 | 2 | 4) =>
+        {
+            Err(format!("{count} matrices"))
+        }
+        Intrinsic::StMatrix { count, .. } => Ok((vec![Some(Ty::U32); 1 + count as usize], vec![])),
         Intrinsic::LdMatrix { count, .. } => Ok((vec![Some(Ty::U32)], vec![Ty::U32; count as usize])),
         Intrinsic::MbarrierInit | Intrinsic::MbarrierExpect | Intrinsic::MbarrierWait => {
             Ok((vec![Some(Ty::U32); 2], vec![]))
@@ -462,6 +470,8 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
         | Intrinsic::WgmmaCommit
         | Intrinsic::ClusterArrive
         | Intrinsic::ClusterWait
+        | Intrinsic::BulkCommit
+        | Intrinsic::BulkWait(_)
         | Intrinsic::WgmmaWait(_) => Ok((vec![], vec![])),
         Intrinsic::StoreAsync { wide } => {
             let value = if wide { Ty::U64 } else { Ty::U32 };
@@ -473,6 +483,11 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
         Intrinsic::SetMaxRegisters { .. } => Ok((vec![], vec![])),
         Intrinsic::TmaLoad { rank, .. } => {
             let mut args = vec![Some(Ty::U32); 2];
+            args.extend(vec![Some(Ty::I32); rank as usize]);
+            Ok((args, vec![]))
+        }
+        Intrinsic::TmaStore { rank, .. } => {
+            let mut args = vec![Some(Ty::U32)];
             args.extend(vec![Some(Ty::I32); rank as usize]);
             Ok((args, vec![]))
         }

@@ -25,6 +25,10 @@ pub struct Tile {
     pub swizzle: i64,
     pub folds: Vec<FoldTile>,
     pub shared_bytes: u32,
+    /// Blocks that take tile after tile while there are any, or else a block for each tile.
+    pub resident: Option<u32>,
+    /// Bytes of shared memory through which results go to memory as boxes; 0: they are stored from registers.
+    pub staging: u32,
 }
 
 /// The output along M or N, cut into tiles.
@@ -173,6 +177,11 @@ impl FoldTile {
 }
 
 impl Tile {
+    /// Tiles in all.
+    pub fn count(&self) -> i64 {
+        self.batch * self.split * self.m.tiles() * self.n.tiles()
+    }
+
     /// Checks the invariants.
     pub fn verify(&self) -> Result<(), String> {
         for (side, name) in [(&self.m, "m"), (&self.n, "n")] {
@@ -189,6 +198,7 @@ impl Tile {
             return Err(format!("block {}×{} over units of {m}×{n}", self.m.block, self.n.block));
         }
         let bytes = self.folds.iter().map(|f| f.stages * f.stage_bytes()).max().unwrap_or(0);
+        let bytes = bytes + self.staging;
         if bytes > self.shared_bytes || self.folds.iter().any(|f| f.step > f.slot as i64 || f.stages == 0) {
             return Err(format!("{bytes} bytes of tiles in {} of shared memory", self.shared_bytes));
         }
@@ -224,7 +234,13 @@ impl fmt::Display for Tile {
             }
         }
         self.folds.iter().try_for_each(|fold| write!(f, "{fold}"))?;
+        if let Some(blocks) = self.resident {
+            writeln!(f, "  {blocks} blocks take tile after tile")?;
+        }
         match self.split {
+            1 if self.staging > 0 => {
+                writeln!(f, "  map epilogue(accumulators) → shared, {} bytes, boxes → global", self.staging)
+            }
             1 => writeln!(f, "  map epilogue(accumulators) → global"),
             _ => writeln!(
                 f,

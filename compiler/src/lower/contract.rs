@@ -5,7 +5,7 @@
 //! through a ring of stages in shared memory; the epilogue is evaluated on the accumulators. Where blocks share a
 //! sum, their parts go to a workspace and a second kernel adds them in order.
 
-use super::contract_coords::{Place as Where, locate, plus, times};
+use super::contract_coords::{Place as Where, locate, locate_at, plus, times};
 use super::contract_epilogue::Epilogue;
 use super::contract_hopper::{self, Hopper};
 use super::contract_loads::Loader;
@@ -13,7 +13,8 @@ use super::contract_mma::{self, Accumulators, Registers, Tiles};
 use super::contract_operand::Ground;
 use super::contract_pattern::{ContractShape, recognise_any};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
-use super::hopper_loop::{HopperLoop, Steps};
+use super::hopper_loop::{Around, HopperLoop, Steps};
+use super::hopper_store::Staging;
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
 use super::{Lowering, MAX_GRID_X, Refusal, Schedule, contract_pack, contract_select, map};
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId};
@@ -66,7 +67,7 @@ fn lower_choice<'a>(
         return Err(Refusal::new(span, "the product needs more blocks than a grid may have").setting("block"));
     };
     let mut e = cx.emit(&k.name);
-    e.kernel.grid = [blocks as u32, 1, 1];
+    e.kernel.grid = [tile.resident.unwrap_or(blocks as u32), 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
     e.kernel.min_blocks = 1;
     let work = workspaces(cx, &mut e, shape, tile);
@@ -227,20 +228,26 @@ fn build_hopper(cx: &Lowering, e: &mut Emit, shape: &ContractShape, h: &Hopper, 
     let home = |t: TensorId| cx.home(t).clone();
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
     let tile = &h.choice.tile;
-    let place = locate(e, shape, tile);
     let acc = e.kernel.array("acc", Ty::of(shape.folds[0].ty), Accumulators::of(tile).len());
     e.line(cx.graph.span(shape.folds[0].fold));
     let main = HopperLoop::new(e, h);
-    let steps = block_steps(e, tile, &tile.folds[0], &place);
+    let staging = h.output.as_ref().map(|o| Staging::new(e, tile, o));
     let params: Vec<_> = work.iter().map(|&w| e.pointer(w, true)).collect();
-    main.emit(e, &place, &steps, acc, |e| {
-        let epilogue = Epilogue { shape, tile };
-        if tile.split > 1 {
-            epilogue.store_partial(e, &place, &[acc], &params);
-        } else {
-            epilogue.store(e, &ground, &place, &[acc]);
-        }
-    });
+    let epilogue = Epilogue { shape, tile };
+    let around = Around {
+        locate: &|e, number| {
+            let place = locate_at(e, shape, tile, number);
+            let steps = block_steps(e, tile, &tile.folds[0], &place);
+            (place, steps)
+        },
+        epilogue: &|e, place, group| match &staging {
+            _ if tile.split > 1 => epilogue.store_partial(e, place, &[acc], &params),
+            Some(s) => s.store(e, &epilogue, place, acc, group),
+            None => epilogue.store(e, &ground, place, &[acc]),
+        },
+        finish: &|e| staging.iter().for_each(|s| s.finish(e)),
+    };
+    main.emit(e, acc, &around);
 }
 
 /// Shared arrays, used again by later sums of the same dtype.

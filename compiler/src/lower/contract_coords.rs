@@ -67,8 +67,12 @@ pub struct Place {
 
 /// Emits the decoding of the block's number.
 pub fn locate(e: &mut Emit, shape: &ContractShape, tile: &Tile) -> Place {
+    locate_at(e, shape, tile, Expr::Special(Special::BlockX))
+}
+
+/// Emits the decoding of a tile's number.
+pub fn locate_at(e: &mut Emit, shape: &ContractShape, tile: &Tile, id: Expr) -> Place {
     let (mt, nt) = (tile.m.tiles(), tile.n.tiles());
-    let id = Expr::Special(Special::BlockX);
     let in_batch = e.named("tile", Ty::I32, modulo_all(id.clone(), mt * nt, tile.batch * tile.split));
     let rest = if tile.batch * tile.split == 1 { lit32(0) } else { over(id, mt * nt) };
     let rest = e.named("rest", Ty::I32, rest);

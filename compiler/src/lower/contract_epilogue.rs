@@ -22,13 +22,13 @@ pub struct Epilogue<'x> {
 }
 
 /// Where an element's digits come from.
-struct Point<'p> {
-    m: &'p [Num],
-    n: &'p [Num],
-    batch: &'p [Num],
+pub(super) struct Point<'p> {
+    pub m: &'p [Num],
+    pub n: &'p [Num],
+    pub batch: &'p [Num],
 }
 
-fn define<'g>(graph: &'g Graph, shape: &ContractShape, s: usize) -> Option<&'g Define> {
+pub(super) fn define<'g>(graph: &'g Graph, shape: &ContractShape, s: usize) -> Option<&'g Define> {
     match &graph.stmts[shape.stmts[s].stmt] {
         GraphStmt::Define(d) => Some(d),
         _ => None,
@@ -162,7 +162,7 @@ impl<'x> Epilogue<'x> {
     }
 
     /// The statements' values at a point, stored, or set aside in `stash`.
-    fn element(&self, e: &mut Emit, p: &Point, sums: Vec<Expr>, stash: Option<(&[ArrayId], u32)>) {
+    pub(super) fn element(&self, e: &mut Emit, p: &Point, sums: Vec<Expr>, stash: Option<(&[ArrayId], u32)>) {
         let graph = e.graph;
         let known = Known { batch: p.batch, m: p.m, n: p.n };
         let several = self.shape.stmts.len() > 1;
@@ -309,7 +309,7 @@ fn finished(e: &mut Emit, c: &Contraction, sum: Expr) -> Expr {
 }
 
 /// `f` where the condition holds, in a scope of its own.
-fn when(e: &mut Emit, ok: Option<Expr>, f: impl FnOnce(&mut Emit)) {
+pub(super) fn when(e: &mut Emit, ok: Option<Expr>, f: impl FnOnce(&mut Emit)) {
     match ok {
         Some(cond) => e.if_then(cond, f),
         None => e.scope(f),
@@ -317,7 +317,7 @@ fn when(e: &mut Emit, ok: Option<Expr>, f: impl FnOnce(&mut Emit)) {
 }
 
 /// A loop that is unrolled.
-fn unrolled(e: &mut Emit, name: &str, count: u32, mut f: impl FnMut(&mut Emit, Expr)) {
+pub(super) fn unrolled(e: &mut Emit, name: &str, count: u32, mut f: impl FnMut(&mut Emit, Expr)) {
     if count == 1 {
         return e.scope(|e| f(e, lit32(0)));
     }

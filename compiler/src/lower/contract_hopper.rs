@@ -10,6 +10,7 @@ use super::contract_operand::{Ground, Source};
 use super::contract_pattern::{ContractShape, Contraction, Digit};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
 use super::hopper_gather::{self, Boxes, Form, LINE, Terms};
+use super::hopper_store::{Lines, Output};
 use super::{Refusal, contract_operand};
 use crate::ir::tile::*;
 use crate::vocab::dtype::Ty;
@@ -31,6 +32,8 @@ pub struct Hopper {
     pub terms: Terms,
     pub a: Boxes,
     pub b: Boxes,
+    /// How results are stored as boxes, where they can be.
+    pub output: Option<Output>,
 }
 
 /// The tile of a product that this main loop takes, or `None`.
@@ -58,11 +61,15 @@ pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Result<Optio
     };
     let terms = hopper_gather::terms(c, [&a, &b]);
     let (Some(a), Some(b)) = (a.boxes(c, &terms), b.boxes(c, &terms)) else { return Ok(None) };
-    let Some(draft) = best(ground, c, target, wishes, promote, &terms, &b)? else { return Ok(None) };
+    let lines = Lines::of(ground);
+    let Some(draft) = best(ground, c, target, wishes, promote, &terms, &b, lines.as_ref())? else {
+        return Ok(None);
+    };
+    let output = lines.filter(|_| draft.staging > 0).and_then(|l| l.output((draft.m, draft.n), draft.groups));
     let (a, b) = (a.with_rows(draft.m, terms.line), b.with_rows(draft.n, terms.line));
     let tile = tile(ground, wishes, &draft, promote, &terms, &a, &b)?;
     let folds = vec![FoldChoice { k: c.k.clone(), a: a_source, b: b_source }];
-    Ok(Some(Hopper { choice: Choice { tile, folds }, terms, a, b }))
+    Ok(Some(Hopper { choice: Choice { tile, folds }, terms, a, b, output }))
 }
 
 /// A block and its pipeline.
@@ -73,6 +80,9 @@ struct Draft {
     groups: u32,
     stages: u32,
     split: i64,
+    /// Bytes through which results are stored.
+    staging: u32,
+    resident: Option<u32>,
 }
 
 /// (rows, columns, warpgroups that multiply, share of the tensor cores' speed that the tile reaches).
@@ -97,6 +107,7 @@ fn best(
     promote: bool,
     terms: &Terms,
     b: &Boxes,
+    lines: Option<&Lines>,
 ) -> Result<Option<Draft>, Refusal> {
     let shape = ground.shape;
     let (rows, columns) = (ContractShape::points(&shape.m), ContractShape::points(&shape.n));
@@ -143,10 +154,8 @@ fn best(
             && groups.is_none_or(|g| g == wg as i64)
             && (b.k_major || bn % 64 == 0)
             && bm / wg * bn / 128 * if promote { 2 } else { 1 } <= ROOM;
-        let fit = limit / ((bm + bn) * LINE);
         let all = terms.steps();
-        let count = stages.map_or(fit.min(6), |s| s as u32);
-        if !fits || count > fit || count < 2 {
+        if !fits {
             continue;
         }
         let tiles = batch * (rows + bm as i64 - 1) / bm as i64 * ((columns + bn as i64 - 1) / bn as i64);
@@ -154,6 +163,16 @@ fn best(
         let mut parts = split.map_or(vec![1, room], |s| vec![s.min(all)]);
         parts.dedup();
         for split in parts {
+            let output = lines.filter(|_| split == 1).and_then(|l| l.output((bm, bn), wg));
+            let fit = |staging: u32| (limit - staging) / ((bm + bn) * LINE);
+            let wanted = stages.map_or(3, |s| s as u32);
+            let staging = output.map_or(0, |o| o.bytes(wg));
+            let staging = if fit(staging) >= wanted { staging } else { 0 };
+            let count = stages.map_or(fit(staging).min(6), |s| s as u32);
+            if count > fit(staging) || count < 2 {
+                continue;
+            }
+            let resident = resident(wishes, tiles * split, target)?;
             let waves = (tiles * split + target.sms as i64 - 1) / target.sms as i64;
             let steps = (all + split - 1) / split;
             // A tile's fixed cost is that of a few steps; a second kernel costs its launch.
@@ -161,11 +180,18 @@ fn best(
             let extra = if split > 1 { (128 * 256 * 24) as f64 } else { 0.0 };
             let cost = waves as f64 * one + extra;
             if best.as_ref().is_none_or(|(c, _)| cost < *c) {
-                best = Some((cost, Draft { m: bm, n: bn, groups: wg, stages: count, split }));
+                let draft = Draft { m: bm, n: bn, groups: wg, stages: count, split, staging, resident };
+                best = Some((cost, draft));
             }
         }
     }
     Ok(best.map(|b| b.1))
+}
+
+/// The blocks that take tile after tile: one for each multiprocessor, if there are more tiles.
+fn resident(wishes: &Wishes, tiles: i64, target: &Target) -> Result<Option<u32>, Refusal> {
+    let most = wishes.persistent(target.sms)?;
+    Ok(most.filter(|&n| tiles > n && tiles < 1 << 30).map(|n| n as u32))
 }
 
 fn tile(
@@ -208,7 +234,9 @@ fn tile(
         threads: 128 * (d.groups + 1),
         split: d.split,
         swizzle: wishes.swizzle()?,
-        shared_bytes: d.stages * fold.stage_bytes() + 16 * d.stages,
+        shared_bytes: d.stages * fold.stage_bytes() + 16 * d.stages + d.staging,
+        resident: d.resident,
+        staging: d.staging,
         folds: vec![fold],
     };
     tile.verify().map_err(|e| Refusal::new(wishes.span, e))?;

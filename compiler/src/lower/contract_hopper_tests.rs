@@ -149,8 +149,47 @@ fn batches_and_epilogues() {
     }
 }
 
+#[test]
+fn blocks_take_tile_after_tile() {
+    let blocks = |m, n, resident| {
+        with(Schedule::default(), "y", &[("block", "m", m), ("block", "n", n), ("persistent", "", resident)])
+    };
+    // Two pieces a warpgroup, one, three; results of 2 and 4 bytes; edges everywhere.
+    hopper_as(&matmul(BF16, (264, 136, 200), NT), &blocks(128, 128, 2));
+    hopper_as(&matmul(BF16, (200, 200, 136), NT), &blocks(64, 64, 3));
+    hopper_as(&matmul(BF16, (136, 392, 72), NT), &blocks(128, 192, 1));
+    hopper_as(&matmul(F16, (264, 136, 72), NT), &blocks(128, 96, 2));
+    hopper_as(&matmul(F16, (520, 136, 72), NT), &blocks(256, 128, 2));
+    // Lines of 64 and of 32 bytes.
+    hopper_as(&matmul(BF16, (136, 200, 72), NT), &blocks(128, 96, 2));
+    hopper_as(&matmul(BF16, (136, 200, 72), NT), &blocks(64, 80, 3));
+    let split = with(blocks(64, 64, 3), "y", &[("split", "k", 3)]);
+    hopper_as(&matmul(BF16, (136, 136, 264), NT), &split);
+}
+
+#[test]
+fn results_go_out_as_boxes_where_they_can() {
+    let stores = |plan: &Plan| {
+        let schedule = with(Schedule::default(), "y", &[("warpgroups", "", 2)]);
+        let program = plan_to_program(plan, target("sm_90a"), &schedule).expect("it lowers");
+        program.kernels.iter().any(|k| k.params.iter().any(|p| k.stores_boxes(&p.name)))
+    };
+    assert!(stores(&matmul(BF16, (72, 136, 72), NT)));
+    assert!(stores(&matmul(F16, (72, 200, 72), NT)));
+    // A pitch of 268 bytes is no multiple of 16.
+    let odd = matmul(BF16, (72, 134, 72), NT);
+    assert!(!stores(&odd));
+    hopper(&odd);
+}
+
 /// The program of a small product, changed.
 fn changed(change: &dyn Fn(&mut Vec<Simt>)) -> sim::Kind {
+    let plan = matmul(BF16, (64, 64, 512), NT);
+    let settings = [("warpgroups", "", 1), ("block", "n", 64), ("stages", "", 3)];
+    changed_of(&plan, &settings, change)
+}
+
+fn changed_of(plan: &Plan, settings: &[(&str, &str, i64)], change: &dyn Fn(&mut Vec<Simt>)) -> sim::Kind {
     fn walk(stmts: &mut Vec<Simt>, change: &dyn Fn(&mut Vec<Simt>)) {
         change(stmts);
         for s in stmts {
@@ -164,10 +203,8 @@ fn changed(change: &dyn Fn(&mut Vec<Simt>)) -> sim::Kind {
             }
         }
     }
-    let plan = matmul(BF16, (64, 64, 512), NT);
-    let schedule =
-        with(Schedule::default(), "y", &[("warpgroups", "", 1), ("block", "n", 64), ("stages", "", 3)]);
-    let mut program = plan_to_program(&plan, target("sm_90a"), &schedule).expect("it lowers");
+    let schedule = with(Schedule::default(), "y", settings);
+    let mut program = plan_to_program(plan, target("sm_90a"), &schedule).expect("it lowers");
     walk(&mut program.kernels[0].body, change);
     let got = sim::run(&program, &inputs(&plan.graph, 7), &sim::SimOptions::default());
     got.expect_err("what is missing is found").kind
@@ -178,6 +215,19 @@ fn op(s: &Simt) -> Option<Intrinsic> {
         Simt::Intrinsic { op, .. } => Some(*op),
         _ => None,
     }
+}
+
+#[test]
+fn what_is_missing_when_storing_is_found() {
+    let plan = matmul(BF16, (192, 256, 64), NT);
+    let settings = [("warpgroups", "", 1), ("block", "m", 64), ("block", "n", 256), ("persistent", "", 1)];
+    let without = |wanted: fn(Intrinsic) -> bool| {
+        changed_of(&plan, &settings, &|stmts| stmts.retain(|s| !op(s).is_some_and(wanted)))
+    };
+    assert_eq!(without(|op| op == Intrinsic::FenceProxyAsync), sim::Kind::Race);
+    assert_eq!(without(|op| matches!(op, Intrinsic::NamedBarrier { .. })), sim::Kind::Race);
+    assert_eq!(without(|op| matches!(op, Intrinsic::BulkWait(_))), sim::Kind::Race);
+    assert_eq!(without(|op| op == Intrinsic::BulkCommit), sim::Kind::Race);
 }
 
 #[test]

@@ -81,6 +81,17 @@ impl Wishes<'_> {
         }
     }
 
+    /// How many blocks take tile after tile where there are more tiles; `None`: a block for each tile.
+    pub fn persistent(&self, sms: u32) -> Result<Option<i64>, Refusal> {
+        match self.schedule.get(self.kernel, "persistent", "") {
+            None => Ok(Some(sms as i64)),
+            Some(Word::Name(n)) if n == "on" => Ok(Some(sms as i64)),
+            Some(Word::Name(n)) if n == "off" => Ok(None),
+            Some(Word::Int(v)) if *v >= 1 => Ok(Some(*v)),
+            Some(_) => Err(self.refuse("persistent", "", "write `on`, `off` or a number of blocks")),
+        }
+    }
+
     /// Whether the block's threads are said in another way than by warpgroups.
     pub fn names_threads(&self) -> bool {
         ["warps", "threads"].iter().any(|key| self.schedule.get(self.kernel, key, "").is_some())
@@ -311,7 +322,9 @@ fn build(
     let name = wishes.kernel.to_string();
     let swizzle = wishes.swizzle()?;
     let (m, n) = sides;
-    let tile = Tile { name, batch, m, n, arrange, threads, split, swizzle, folds, shared_bytes };
+    let (resident, staging) = (None, 0);
+    let tile =
+        Tile { name, batch, m, n, arrange, threads, split, swizzle, folds, shared_bytes, resident, staging };
     tile.verify().map_err(|e| Refusal::new(wishes.span, e))?;
     let source = |d: &Draft| FoldChoice { k: d.k.clone(), a: d.a.source.clone(), b: d.b.source.clone() };
     Ok(Choice { tile, folds: drafts.iter().map(source).collect() })

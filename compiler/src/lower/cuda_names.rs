@@ -31,6 +31,7 @@ rnorm round rsqrt scalbln scalbn sin sincos sincospi sinh sinpi sqrt tan tanh tg
 atomicAdd atomicSub atomicExch atomicMin atomicMax atomicInc atomicDec atomicCAS atomicAnd atomicOr atomicXor
 cp_async_4 cp_async_8 cp_async_16 cp_async_commit cp_async_wait
 ldmatrix_x1 ldmatrix_x2 ldmatrix_x4 ldmatrix_x1_trans ldmatrix_x2_trans ldmatrix_x4_trans
+stmatrix_x1 stmatrix_x2 stmatrix_x4 stmatrix_x1_trans stmatrix_x2_trans stmatrix_x4_trans
 linux unix i386 NULL INFINITY NAN
 ";
 

@@ -603,7 +603,7 @@ pub fn terms(c: &Contraction, forms: [&Form; 2]) -> Terms {
 }
 
 /// The step of one number made of all digits (extent, step), if there is one.
-fn flat_step(digits: &[(i64, i64)]) -> Option<i64> {
+pub fn flat_step(digits: &[(i64, i64)]) -> Option<i64> {
     let mut expected = None;
     let mut inner = None;
     for &(extent, step) in digits.iter().rev().filter(|d| d.0 > 1) {

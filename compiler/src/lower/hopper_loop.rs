@@ -4,28 +4,29 @@
 //! Each stage has two mbarriers. `full` completes when both operands' bytes have landed, `empty` when every
 //! multiplying warp has retired the products that read the stage. One group of products stays under way while the
 //! next is issued, so a stage is given back one step after its products were issued.
+//!
+//! A block takes one tile, or one after the other while there are any (`Tile::resident`). The ring does not end with a
+//! tile: copies for the next one start while the last one is multiplied and stored.
 
 use super::contract_coords::{Place as Where, modulo, over, plus, times};
 use super::contract_hopper::Hopper;
 use super::contract_mma;
-use super::hopper_gather::{Boxes, LINE, Part, Terms};
+use super::hopper_gather::Terms;
 use super::hopper_operand::Sums;
+use super::hopper_ring::{Descriptor, Known, Operand};
 use super::map::decode;
-use super::scalar::{Emit, Num, and, cast, cmp, int_op, lit32, lit64};
+use super::scalar::{Emit, Num, and, cmp, int_op, lit32};
 use crate::ir::simt::{
-    ArrayId, CmpOp, Expr, IntOp, Intrinsic, ParamId, Place, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll,
-    VarId,
+    ArrayId, CmpOp, Expr, IntOp, Intrinsic, Place, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll, VarId,
 };
 use crate::ir::tile::{Arrange, Math, Tile};
-use crate::vocab::dtype::{self, DType};
+use crate::vocab::dtype::{self, DType, Value};
 
 /// Registers a thread of each role has, where two warpgroups multiply: 40 + 2 · 232 ≤ 512.
 const LOADING: u16 = 40;
 const MULTIPLYING: u16 = 232;
 /// A term beyond all others, at 16 bytes.
 const FAR: i32 = 1 << 28;
-/// Bytes between atoms of 8 lines of 128 bytes.
-const ATOM: u64 = 1024;
 
 pub struct HopperLoop<'x> {
     tile: &'x Tile,
@@ -38,33 +39,27 @@ pub struct HopperLoop<'x> {
     groups: u32,
 }
 
-struct Operand<'x> {
-    boxes: &'x Boxes,
-    shared: SharedId,
-    map: ParamId,
-    /// Bytes of a stage.
-    bytes: u32,
-    /// Rows of the block.
-    rows: u32,
-    /// Bytes of a line of terms.
-    line: u32,
-    /// Bytes of an element.
-    size: u32,
-}
-
-/// What the coordinates of copies are made of: a block's digits, and those of a line of terms.
-struct Known<'k> {
-    place: &'k Where,
-    start: &'k Expr,
-    digits: &'k [Num],
-    inner: Expr,
-    outer: Vec<Num>,
-}
-
 /// The range of steps of a block.
 pub struct Steps {
     pub first: Expr,
     pub count: Expr,
+}
+
+impl Steps {
+    /// Whether it is known that there are any.
+    fn some(&self) -> bool {
+        matches!(self.count, Expr::Lit(Value::I32(n)) if n > 0)
+    }
+}
+
+/// What goes on beside the products.
+pub struct Around<'f> {
+    /// Where a tile of this number is, and its steps.
+    pub locate: &'f dyn Fn(&mut Emit, Expr) -> (Where, Steps),
+    /// What a warpgroup (of number 1 and on) does with its sums.
+    pub epilogue: &'f dyn Fn(&mut Emit, &Where, &Expr),
+    /// What it does after its last tile.
+    pub finish: &'f dyn Fn(&mut Emit),
 }
 
 /// A place in the ring: which stage, and the parity of its phase.
@@ -73,8 +68,18 @@ struct Cursor {
     parity: VarId,
 }
 
-fn call(e: &mut Emit, op: Intrinsic, args: Vec<Expr>) {
+pub fn call(e: &mut Emit, op: Intrinsic, args: Vec<Expr>) {
     e.push(Stmt::Intrinsic { op, outs: Vec::new(), args });
+}
+
+/// Runs `f` for each tile of the block.
+fn each_tile(e: &mut Emit, tile: &Tile, f: impl FnOnce(&mut Emit, Expr)) {
+    let first = Expr::Special(Special::BlockX);
+    let Some(blocks) = tile.resident else { return e.scope(|e| f(e, first)) };
+    let var = e.kernel.var("tile_number", Ty::I32);
+    let body = e.block(|e| f(e, Expr::Var(var)));
+    let (hi, step) = (lit32(tile.count() as i32), lit32(blocks as i32));
+    e.push(Stmt::For { var, lo: first, hi, step, unroll: Unroll::None, body });
 }
 
 impl<'x> HopperLoop<'x> {
@@ -86,17 +91,8 @@ impl<'x> HopperLoop<'x> {
         else {
             unreachable!("`contract_hopper` makes these tiles alone")
         };
-        let operand =
-            |e: &mut Emit, op: &crate::ir::tile::Operand, boxes: &'x Boxes, name: &str, rows: u32| {
-                let bytes = op.place.bytes(op.dtype);
-                let len = fold.stages * bytes * 8 / op.dtype.bits();
-                let shared = e.kernel.shared(format!("{name}_tile"), op.dtype, len, ATOM as u32);
-                let map = e.tensor_map(boxes.tensor, &format!("{name}_map"), boxes.map.clone());
-                let size = op.dtype.bits() / 8;
-                Operand { boxes, shared, map, bytes, rows, line: h.terms.line as u32 * size, size }
-            };
-        let a = operand(e, &fold.a, &h.a, "a", tile.m.block);
-        let b = operand(e, &fold.b, &h.b, "b", tile.n.block);
+        let a = Operand::new(e, &fold.a, &h.a, "a", tile.m.block, fold.stages, h.terms.line);
+        let b = Operand::new(e, &fold.b, &h.b, "b", tile.n.block, fold.stages, h.terms.line);
         let barriers = e.kernel.shared("barriers", DType::I64, 2 * fold.stages, 8);
         let main = HopperLoop { tile, terms: &h.terms, a, b, barriers, dtypes, promote, groups };
         main.init(e);
@@ -123,14 +119,7 @@ impl<'x> HopperLoop<'x> {
     }
 
     /// The whole kernel after `new`: the loading warpgroup, and the others with the epilogue after their products.
-    pub fn emit(
-        &self,
-        e: &mut Emit,
-        place: &Where,
-        steps: &Steps,
-        acc: ArrayId,
-        epilogue: impl FnOnce(&mut Emit),
-    ) {
+    pub fn emit(&self, e: &mut Emit, acc: ArrayId, around: &Around) {
         // Equal over a warp, said so that it is kept in a uniform register.
         let group = e.kernel.var("group", Ty::I32);
         let value = over(Expr::Special(Special::Warp), 4);
@@ -144,14 +133,14 @@ impl<'x> HopperLoop<'x> {
                     call(e, Intrinsic::SetMaxRegisters { more: false, count: LOADING }, Vec::new());
                 }
                 let one = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
-                e.if_then(one, |e| self.load(e, place, steps));
+                e.if_then(one, |e| self.load(e, around));
             },
             |e| {
                 if balance {
                     call(e, Intrinsic::SetMaxRegisters { more: true, count: MULTIPLYING }, Vec::new());
                 }
-                self.multiply(e, &Expr::Var(group), steps, acc);
-                epilogue(e);
+                self.multiply(e, &Expr::Var(group), acc, around);
+                (around.finish)(e);
             },
         );
     }
@@ -186,28 +175,32 @@ impl<'x> HopperLoop<'x> {
     }
 
     /// One thread: waits for a free stage, says how many bytes will come, and starts the copies.
-    fn load(&self, e: &mut Emit, place: &Where, steps: &Steps) {
-        let operands = [(&self.a, &place.m[0]), (&self.b, &place.n[0])];
-        let digits = operands.map(|(op, start)| {
-            let start = Num { expr: start.clone(), ty: Ty::I32 };
-            if op.boxes.digits.is_empty() { Vec::new() } else { decode(e, start, &op.boxes.digits) }
-        });
+    fn load(&self, e: &mut Emit, around: &Around) {
         let c = self.cursor(e, 1);
-        self.steps_loop(e, &steps.count, |e, it| {
-            let slot = Expr::Var(c.slot);
-            call(e, Intrinsic::MbarrierWait, vec![self.empty(&slot), Expr::Var(c.parity)]);
-            let full = e.named("full", Ty::U32, self.full(&slot));
-            let bytes = Expr::U32(self.a.bytes + self.b.bytes);
-            call(e, Intrinsic::MbarrierExpect, vec![full.clone(), bytes]);
-            let step = plus(steps.first.clone(), it);
-            for slab in 0..self.terms.slabs() {
-                let (inner, outer) = self.line(e, &step, slab);
-                for ((op, start), digits) in operands.iter().zip(&digits) {
-                    let known = Known { place, start, digits, inner: inner.clone(), outer: outer.clone() };
-                    op.copy(e, &slot, &full, slab as u32, &known);
+        each_tile(e, self.tile, |e, number| {
+            let (place, steps) = (around.locate)(e, number);
+            let operands = [(&self.a, &place.m[0]), (&self.b, &place.n[0])];
+            let digits = operands.map(|(op, start)| {
+                let start = Num { expr: start.clone(), ty: Ty::I32 };
+                if op.boxes.digits.is_empty() { Vec::new() } else { decode(e, start, &op.boxes.digits) }
+            });
+            self.steps_loop(e, &steps.count, |e, it| {
+                let slot = Expr::Var(c.slot);
+                call(e, Intrinsic::MbarrierWait, vec![self.empty(&slot), Expr::Var(c.parity)]);
+                let full = e.named("full", Ty::U32, self.full(&slot));
+                let bytes = Expr::U32(self.a.bytes + self.b.bytes);
+                call(e, Intrinsic::MbarrierExpect, vec![full.clone(), bytes]);
+                let step = plus(steps.first.clone(), it);
+                for slab in 0..self.terms.slabs() {
+                    let (inner, outer) = self.line(e, &step, slab);
+                    for ((op, start), digits) in operands.iter().zip(&digits) {
+                        let (inner, outer) = (inner.clone(), outer.clone());
+                        let known = Known { place: &place, start, digits, inner, outer };
+                        op.copy(e, &slot, &full, slab as u32, &known);
+                    }
                 }
-            }
-            self.advance(e, &c);
+                self.advance(e, &c);
+            });
         });
     }
 
@@ -233,139 +226,85 @@ impl<'x> HopperLoop<'x> {
         (e.named("k0", Ty::I32, far), outer)
     }
 
-    fn multiply(&self, e: &mut Emit, group: &Expr, steps: &Steps, acc: ArrayId) {
-        let len = self.tile.m.block / self.groups / 64 * self.tile.n.block / 2;
-        let ty = if self.dtypes[0].is_float() { dtype::Ty::F32 } else { dtype::Ty::I32 };
-        contract_mma::clear(e, acc, len, ty);
-        let sums = Sums::new(e, acc, len, self.promote);
+    fn multiply(&self, e: &mut Emit, group: &Expr, acc: ArrayId, around: &Around) {
         let mine = int_op(IntOp::Sub, group.clone(), lit32(1));
         let mine = e.named("rows", Ty::I32, times(mine, (self.tile.m.block / self.groups) as i64));
         let a = self.a.descriptor(e, "a_matrix", &mine);
         let b = self.b.descriptor(e, "b_matrix", &lit32(0));
         let c = self.cursor(e, 0);
         let before = e.let_var("before", Ty::I32, lit32(0));
-        let first_lane = cmp(CmpOp::Eq, Expr::Special(Special::Lane), lit32(0));
+        let len = self.tile.m.block / self.groups / 64 * self.tile.n.block / 2;
+        let ty = if self.dtypes[0].is_float() { dtype::Ty::F32 } else { dtype::Ty::I32 };
+        let sums = Sums::new(e, acc, len, self.promote);
+        each_tile(e, self.tile, |e, number| {
+            let (place, steps) = (around.locate)(e, number);
+            if self.promote || !steps.some() {
+                contract_mma::clear(e, acc, len, ty);
+            }
+            self.sum(e, [&a, &b], &c, before, &steps, &sums);
+            (around.epilogue)(e, &place, group);
+        });
+    }
+
+    /// The products of a tile.
+    fn sum(&self, e: &mut Emit, ab: [&Descriptor; 2], c: &Cursor, before: VarId, steps: &Steps, sums: &Sums) {
+        let first_lane = || cmp(CmpOp::Eq, Expr::Special(Special::Lane), lit32(0));
+        let release = |e: &mut Emit, when: Option<Expr>| {
+            let when = when.map_or(first_lane(), |w| and(w, first_lane()));
+            e.if_then(when, |e| {
+                call(e, Intrinsic::MbarrierArrive, vec![self.empty(&Expr::Var(before))]);
+            });
+        };
         self.steps_loop(e, &steps.count, |e, it| {
             let slot = Expr::Var(c.slot);
             call(e, Intrinsic::MbarrierWait, vec![self.full(&slot), Expr::Var(c.parity)]);
-            let a_stage = e.named("a_stage", Ty::U64, self.a.stage(&a, &slot));
-            let b_stage = e.named("b_stage", Ty::U64, self.b.stage(&b, &slot));
+            let a_stage = self.a.stage(e, "a_stage", ab[0], &slot);
+            let b_stage = self.b.stage(e, "b_stage", ab[1], &slot);
+            let later = cmp(CmpOp::Gt, it, lit32(0));
+            let scale = Expr::Select(Box::new(later.clone()), Box::new(lit32(1)), Box::new(lit32(0)));
+            let scale = e.named("scale", Ty::I32, scale);
             call(e, Intrinsic::WgmmaFence, Vec::new());
             for kk in 0..4 {
-                self.products(e, &a_stage, &b_stage, kk, &sums);
+                // The first products of a tile replace what the accumulators hold.
+                let first = kk == 0 && !self.promote;
+                let scale = if first { scale.clone() } else { lit32(sums.scale(kk)) };
+                self.products(e, [&a_stage, &b_stage], kk, scale, sums);
             }
             call(e, Intrinsic::WgmmaCommit, Vec::new());
             if self.promote {
                 call(e, Intrinsic::WgmmaWait(0), Vec::new());
-                e.if_then(first_lane.clone(), |e| {
+                e.if_then(first_lane(), |e| {
                     call(e, Intrinsic::MbarrierArrive, vec![self.empty(&slot)]);
                 });
                 sums.promote(e);
-                return self.advance(e, &c);
+                return self.advance(e, c);
             }
             call(e, Intrinsic::WgmmaWait(1), Vec::new());
             // The step before is done with its stage.
-            let release = and(cmp(CmpOp::Gt, it, lit32(0)), first_lane.clone());
-            e.if_then(release, |e| {
-                call(e, Intrinsic::MbarrierArrive, vec![self.empty(&Expr::Var(before))]);
-            });
+            release(e, Some(later));
             e.push(Stmt::Set(before, slot));
-            self.advance(e, &c);
+            self.advance(e, c);
         });
+        if self.promote {
+            return;
+        }
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
+        if self.tile.resident.is_some() {
+            let some = cmp(CmpOp::Gt, steps.count.clone(), lit32(0));
+            release(e, if steps.some() { None } else { Some(some) });
+        }
     }
 
     /// The products of 32 bytes of terms: one instruction for each 64 rows.
-    fn products(&self, e: &mut Emit, a: &Expr, b: &Expr, kk: u32, sums: &Sums) {
+    fn products(&self, e: &mut Emit, [a, b]: [&Descriptor; 2], kk: u32, scale: Expr, sums: &Sums) {
         let n = self.tile.n.block;
         let trans = [!self.a.boxes.k_major, !self.b.boxes.k_major];
         for part in 0..self.tile.m.block / self.groups / 64 {
-            let at = |op: &Operand, base: &Expr, part: u32| {
-                let bytes = op.terms_offset(kk) + op.rows_offset() * part;
-                int_op(IntOp::Add, base.clone(), cast(Ty::U64, lit64(bytes as i64 / 16)))
-            };
-            let args = vec![at(&self.a, a, part), at(&self.b, b, 0), lit32(sums.scale(kk))];
+            let a = a.at(self.a.terms_offset(kk) + self.a.rows_offset() * part);
+            let args = vec![a, b.at(self.b.terms_offset(kk)), scale.clone()];
             let outs = (0..n / 2).map(|i| Place::Elem(sums.of_step(), part * n / 2 + i)).collect();
             let op = Intrinsic::Wgmma { dtypes: self.dtypes, n: n as u16, trans };
             e.push(Stmt::Intrinsic { op, outs, args });
-        }
-    }
-}
-
-impl Operand<'_> {
-    /// Starts the copies of a line of terms to one stage.
-    fn copy(&self, e: &mut Emit, slot: &Expr, full: &Expr, slab: u32, known: &Known) {
-        let (map, rank) = (self.map, self.boxes.map.dims.len() as u8);
-        let op = match self.boxes.map.pixels {
-            Some(_) => Intrinsic::TmaPixels { map, rank },
-            None => Intrinsic::TmaLoad { map, rank },
-        };
-        for i in 0..self.boxes.count(self.rows) {
-            let across =
-                if self.boxes.k_major { self.rows * self.line } else { self.line / self.size * LINE };
-            let within = (slab * across + i * 64 * LINE) / self.size;
-            let elements = plus(times(slot.clone(), (self.bytes / self.size) as i64), lit32(within as i32));
-            let to = Expr::SharedAddr(self.shared, Box::new(elements));
-            let mut args = vec![to, full.clone()];
-            args.extend(self.boxes.coords.iter().map(|c| {
-                let part = |&(part, by): &(Part, i64)| times(known.part(part, 64 * i as i32), by);
-                c.parts.iter().map(part).fold(lit32(c.constant as i32), |sum, x| plus(x, sum))
-            }));
-            call(e, op, args);
-        }
-    }
-
-    /// The descriptor of the first stage, from a row of the block (a multiple of 64) on.
-    fn descriptor(&self, e: &mut Emit, name: &str, row: &Expr) -> Expr {
-        // Bits: 16–29 the step to the next 64 rows of an operand along M or N, 32–45 that to the next atom, 62 the
-        // swizzle of 128 bytes.
-        let leading = if self.boxes.k_major { 1 } else { self.rows_offset() as u64 / 16 };
-        let (atom, swizzle) = match self.line {
-            _ if !self.boxes.k_major => (ATOM, 1u64),
-            LINE => (ATOM, 1),
-            64 => (ATOM / 2, 2),
-            _ => (ATOM / 4, 3),
-        };
-        let fixed = swizzle << 62 | (atom / 16) << 32 | leading << 16;
-        let across = (self.rows_offset() / self.size / 64) as i64;
-        let base = Expr::SharedAddr(self.shared, Box::new(times(row.clone(), across)));
-        let start = int_op(IntOp::Shr, base, Expr::U32(4));
-        let fixed = cast(Ty::U64, lit64(fixed as i64));
-        e.named(name, Ty::U64, int_op(IntOp::Or, fixed, cast(Ty::U64, start)))
-    }
-
-    fn stage(&self, first: &Expr, slot: &Expr) -> Expr {
-        let moved = times(slot.clone(), self.bytes as i64 / 16);
-        int_op(IntOp::Add, first.clone(), cast(Ty::U64, moved))
-    }
-
-    /// Bytes from the first term to kk times 32 bytes of terms on.
-    fn terms_offset(&self, kk: u32) -> u32 {
-        if !self.boxes.k_major {
-            return kk * 16 * 128;
-        }
-        kk * 32 / self.line * self.rows * self.line + kk * 32 % self.line
-    }
-
-    /// Bytes from 64 rows to the next 64: a line for each row, or one of 128 bytes for each term.
-    fn rows_offset(&self) -> u32 {
-        64 * if self.boxes.k_major { self.line } else { LINE }
-    }
-}
-
-impl Known<'_> {
-    /// A part of a coordinate, some rows on.
-    fn part(&self, part: Part, rows: i32) -> Expr {
-        let of = |n: &Num| match n.ty {
-            Ty::I32 => n.expr.clone(),
-            _ => cast(Ty::I32, n.expr.clone()),
-        };
-        match part {
-            Part::Row => plus(self.start.clone(), lit32(rows)),
-            Part::Inner => self.inner.clone(),
-            Part::Outer(i) => of(&self.outer[i]),
-            Part::Digit(i) => of(&self.digits[i]),
-            Part::Batch(i) => of(&self.place.batch[i]),
         }
     }
 }

@@ -32,6 +32,8 @@ mod home;
 mod hopper_gather;
 mod hopper_loop;
 mod hopper_operand;
+mod hopper_ring;
+mod hopper_store;
 pub mod index;
 pub mod map;
 mod map_lanes;

@@ -379,7 +379,8 @@ impl<'a> Printer<'a> {
 
     fn intrinsic(&mut self, op: Intrinsic, outs: &[Place], args: &[Expr]) {
         let name = intrinsics::name(op);
-        if matches!(op, Intrinsic::TmaLoad { .. } | Intrinsic::TmaPixels { .. }) {
+        if matches!(op, Intrinsic::TmaLoad { .. } | Intrinsic::TmaPixels { .. } | Intrinsic::TmaStore { .. })
+        {
             self.writer.helpers.insert("tensor_map");
         }
         // `cp_async_wait<n>` has one definition for all n.
@@ -413,6 +414,9 @@ impl<'a> Printer<'a> {
         }
         if let Intrinsic::TmaLoad { map, .. } | Intrinsic::TmaPixels { map, .. } = op {
             operands.insert(2, format!("&{}", self.writer.params[map.0 as usize]));
+        }
+        if let Intrinsic::TmaStore { map, .. } = op {
+            operands.insert(1, format!("&{}", self.writer.params[map.0 as usize]));
         }
         self.say(format!("{name}({});", operands.join(", ")));
     }

@@ -322,7 +322,7 @@ impl Block<'_> {
         clippy::too_many_arguments,
         reason = "one call for both spaces; a struct would only rename these"
     )]
-    fn note_write(
+    pub fn note_write(
         &mut self,
         w: &Warp,
         space: Space,

@@ -263,7 +263,9 @@ impl Op {
                 | Intrinsic::LdMatrix { .. }
                 | Intrinsic::TmaLoad { .. }
                 | Intrinsic::TmaPixels { .. }
-                | Intrinsic::StoreAsync { .. } => Class::Memory,
+                | Intrinsic::StoreAsync { .. }
+                | Intrinsic::TmaStore { .. }
+                | Intrinsic::StMatrix { .. } => Class::Memory,
                 Intrinsic::Philox => Class::Int,
                 Intrinsic::Wgmma { .. } => Class::Mma,
                 op if super::intrinsics::shape(*op).is_some() => Class::Mma,

@@ -110,6 +110,9 @@ pub fn takes(op: Intrinsic) -> bool {
             | Intrinsic::FenceProxyAsync
             | Intrinsic::TmaLoad { .. }
             | Intrinsic::TmaPixels { .. }
+            | Intrinsic::TmaStore { .. }
+            | Intrinsic::BulkCommit
+            | Intrinsic::BulkWait(_)
             | Intrinsic::WgmmaFence
             | Intrinsic::WgmmaCommit
             | Intrinsic::WgmmaWait(_)
@@ -143,6 +146,9 @@ impl Block<'_> {
             Intrinsic::TmaLoad { map, .. } | Intrinsic::TmaPixels { map, .. } => {
                 self.copy_box(w, map.0, args)?
             }
+            Intrinsic::TmaStore { map, .. } => self.store_box(w, map.0, args)?,
+            Intrinsic::BulkCommit => w.stores.commit(w.mask),
+            Intrinsic::BulkWait(n) => self.retire_stores(w, n as u32)?,
             Intrinsic::WgmmaFence => {
                 w.whole("a fence of matrix instructions")?;
                 w.products.fenced = true;
@@ -315,6 +321,10 @@ impl Block<'_> {
             let message = "this warp ends with matrix products that it has not waited for";
             return Err(self.error(w, Fail::new(Kind::Uninitialised, 0, message)));
         }
+        if let Some(w) = warps.iter().find(|w| !w.stores.is_empty()) {
+            let message = "this warp ends with stores of boxes that may still read shared memory";
+            return Err(self.error(w, Fail::new(Kind::Race, 0, message)));
+        }
         match self.engine.copies.is_empty() {
             true => Ok(()),
             false => {
@@ -322,6 +332,11 @@ impl Block<'_> {
                 Err(self.error(&warps[0], Fail::new(Kind::Race, 0, message)))
             }
         }
+    }
+
+    /// The clock of a warp's last fence before the engine reads what it stored.
+    pub fn fence_of(&self, warp: usize) -> u32 {
+        self.engine.fences.get(&warp).copied().unwrap_or(0)
     }
 
     /// args: shared address, barrier, coordinates.
@@ -507,8 +522,7 @@ impl Block<'_> {
             }
             if self.checks {
                 self.read_shared(w, Space::Global(0), 0, byte, 16, 3)?;
-                let fences = &self.engine.fences;
-                let since = |warp: usize| fences.get(&warp).copied().unwrap_or(0);
+                let since = |warp: usize| self.fence_of(warp);
                 if self.shared.written_since(byte, 16, &since).is_some() {
                     return Err(unfenced(self.shared_name(byte)));
                 }
@@ -618,6 +632,9 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::FenceProxyAsync => "fence_proxy_async".into(),
         Intrinsic::TmaLoad { rank, .. } => format!("tma_load_{rank}d"),
         Intrinsic::TmaPixels { rank, .. } => format!("tma_pixels_{rank}d"),
+        Intrinsic::TmaStore { rank, .. } => format!("tma_store_{rank}d"),
+        Intrinsic::BulkCommit => "bulk_commit".into(),
+        Intrinsic::BulkWait(n) => format!("bulk_wait<{n}>"),
         Intrinsic::WgmmaFence => "wgmma_fence".into(),
         Intrinsic::WgmmaCommit => "wgmma_commit".into(),
         Intrinsic::WgmmaWait(n) => format!("wgmma_wait<{n}>"),
@@ -693,6 +710,14 @@ pub fn definition(op: Intrinsic) -> String {
         ),
         Intrinsic::TmaLoad { rank, .. } => tma_load_definition(rank as usize),
         Intrinsic::TmaPixels { rank, .. } => tma_pixels_definition(rank as usize),
+        Intrinsic::TmaStore { rank, .. } => tma_store_definition(rank as usize),
+        Intrinsic::BulkCommit => {
+            plain("", "Closes this thread's group of stores.", "cp.async.bulk.commit_group;", "")
+        }
+        Intrinsic::BulkWait(_) => numbered(
+            "Waits until at most N of this thread's groups of stores have still to read shared memory.",
+            "cp.async.bulk.wait_group.read %0;",
+        ),
         Intrinsic::WgmmaFence => plain(
             "",
             "Before matrix instructions: registers are as written.",
@@ -750,6 +775,19 @@ fn tma_load_definition(rank: usize) -> String {
          asm volatile(\"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes \
          [%0], [%1, {{{}}}], [%2];\"\n        \
          :: \"r\"(to), \"l\"(map), \"r\"(barrier){operands} : \"memory\");\n}}\n",
+        places.join(", ")
+    )
+}
+
+fn tma_store_definition(rank: usize) -> String {
+    let params: String = (0..rank).map(|i| format!(", int x{i}")).collect();
+    let places: Vec<String> = (0..rank).map(|i| format!("%{}", i + 2)).collect();
+    let operands: String = (0..rank).map(|i| format!(", \"r\"(x{i})")).collect();
+    format!(
+        "// Copies the box at these coordinates from shared memory.\n\
+         __device__ __forceinline__ void tma_store_{rank}d(u32 from, const TensorMap* map{params}) {{\n    \
+         asm volatile(\"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group [%1, {{{}}}], [%0];\"\n        \
+         :: \"r\"(from), \"l\"(map){operands} : \"memory\");\n}}\n",
         places.join(", ")
     )
 }

@@ -8,7 +8,7 @@
 //! fused multiply-adds in the order of k; integers wrap.
 
 use super::block::Block;
-use super::code::Out;
+use super::code::{Out, Space};
 use super::codec;
 use super::engine;
 use super::lanes::{LANES, Reg, lanes};
@@ -206,6 +206,9 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::LdMatrix { count, trans } => {
             format!("ldmatrix_x{count}{}", if trans { "_trans" } else { "" })
         }
+        Intrinsic::StMatrix { count, trans } => {
+            format!("stmatrix_x{count}{}", if trans { "_trans" } else { "" })
+        }
         op if engine::takes(op) => engine::name(op),
         _ => shape(op).map_or("mma_that_does_not_exist", |s| s.name).into(),
     }
@@ -235,6 +238,7 @@ pub fn definition(op: Intrinsic) -> String {
                 .into()
         }
         Intrinsic::LdMatrix { count, trans } => ldmatrix_definition(count as usize, trans),
+        Intrinsic::StMatrix { count, trans } => stmatrix_definition(count as usize, trans),
         op if engine::takes(op) => engine::definition(op),
         _ => shape(op).map_or(String::new(), mma_definition),
     }
@@ -269,6 +273,20 @@ fn ldmatrix_definition(count: usize, trans: bool) -> String {
          asm volatile(\"ldmatrix.sync.aligned.m8n8.x{count}{suffix}.shared.b16 {{{}}}, [%{count}];\" : {} : \"r\"(row) : \"memory\");\n}}\n",
         places.join(", "),
         outs.join(", ")
+    )
+}
+
+fn stmatrix_definition(count: usize, trans: bool) -> String {
+    let params: String = (0..count).map(|i| format!(", u32 d{i}")).collect();
+    let places: Vec<String> = (0..count).map(|i| format!("%{}", i + 1)).collect();
+    let operands: String = (0..count).map(|i| format!(", \"r\"(d{i})")).collect();
+    let name = name(Intrinsic::StMatrix { count: count as u8, trans });
+    let suffix = if trans { ".trans" } else { "" };
+    format!(
+        "// Stores {count} matrices of 8 x 8 halves; lane i gives the address of row i.\n\
+         __device__ __forceinline__ void {name}(u32 row{params}) {{\n    \
+         asm volatile(\"stmatrix.sync.aligned.m8n8.x{count}{suffix}.shared.b16 [%0], {{{}}};\" :: \"r\"(row){operands} : \"memory\");\n}}\n",
+        places.join(", ")
     )
 }
 
@@ -345,6 +363,7 @@ impl Block<'_> {
             Intrinsic::CpAsyncWait(n) => return self.cp_async_wait(w, n as u32).map(|()| None),
             Intrinsic::Philox => philox(w, outs, args),
             Intrinsic::LdMatrix { count, trans } => self.ldmatrix(w, count as usize, trans, outs, args[0])?,
+            Intrinsic::StMatrix { trans, .. } => self.stmatrix(w, trans, args[0], &args[1..])?,
             _ => {
                 let shape =
                     shape(op).ok_or_else(|| Fail::new(Kind::Malformed, 0, "an mma that does not exist"))?;
@@ -409,7 +428,7 @@ impl Block<'_> {
         if self.checks {
             let order = self.shared_order(w, lane);
             let noted = self.shared.note_write(to, len, 3, false, &order);
-            noted.map_err(|f| self.shared_fail(super::code::Space::Global(0), to, lane, true, f))?;
+            noted.map_err(|f| self.shared_fail(Space::Global(0), to, lane, true, f))?;
         }
         self.shared.data[to..to + len].copy_from_slice(&data[..len]);
         Ok(())
@@ -438,6 +457,20 @@ impl Block<'_> {
         address: Reg,
     ) -> Result<()> {
         w.whole("ldmatrix")?;
+        let rows = self.matrix_rows(w, count, address)?;
+        if self.checks {
+            for (i, &row) in rows.iter().enumerate().take(8 * count) {
+                self.read_shared(w, Space::Global(0), i, row as usize, 16, 3)?;
+            }
+        }
+        for (m, out) in outs.iter().enumerate() {
+            *w.regs.get_mut::<u32>(out.reg) = matrix_lanes(&self.shared, &rows[8 * m..8 * m + 8], trans);
+        }
+        Ok(())
+    }
+
+    /// The addresses of the rows of `count` matrices, and what their transfer costs.
+    fn matrix_rows(&mut self, w: &Warp, count: usize, address: Reg) -> Result<[u32; LANES]> {
         let rows = *w.regs.get::<u32>(address);
         for (i, &row) in rows.iter().enumerate().take(8 * count) {
             if !row.is_multiple_of(16) || row as usize + 16 > self.shared.data.len() {
@@ -454,13 +487,29 @@ impl Block<'_> {
             let (cost, _) = shared::wavefronts(&phase, 0xff, 16);
             self.counters.shared(w.pc, cost, 1);
         }
-        if self.checks {
-            for (i, &row) in rows.iter().enumerate().take(8 * count) {
-                self.read_shared(w, super::code::Space::Global(0), i, row as usize, 16, 3)?;
+        Ok(rows)
+    }
+
+    /// The opposite of `ldmatrix`.
+    fn stmatrix(&mut self, w: &Warp, trans: bool, address: Reg, words: &[Reg]) -> Result<()> {
+        w.whole("stmatrix")?;
+        let rows = self.matrix_rows(w, words.len(), address)?;
+        let has = |s: &(u32, u32, String)| (s.0..s.0 + s.1).contains(&rows[0]);
+        let array = self.code.shared.iter().position(has).unwrap_or(0) as u16;
+        let space = Space::Shared { array, base: 0, len: 0 };
+        for (m, &word) in words.iter().enumerate() {
+            let values = *w.regs.get::<u32>(word);
+            for (lane, value) in values.into_iter().enumerate() {
+                for half in 0..2 {
+                    let (r, c) = (lane / 4, 2 * (lane % 4) + half);
+                    let (r, c) = if trans { (c, r) } else { (r, c) };
+                    let (byte, bits) =
+                        (rows[8 * m + r] as usize + 2 * c, (value >> (16 * half)) as u16 as u64);
+                    let same = self.fetch(space, byte, 2) == bits;
+                    self.note_write(w, space, byte, 2, 3, same, lane)?;
+                    self.put(space, byte, 2, bits);
+                }
             }
-        }
-        for (m, out) in outs.iter().enumerate() {
-            *w.regs.get_mut::<u32>(out.reg) = matrix_lanes(&self.shared, &rows[8 * m..8 * m + 8], trans);
         }
         Ok(())
     }

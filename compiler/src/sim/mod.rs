@@ -11,6 +11,7 @@
 mod access;
 mod block;
 mod boxes;
+mod bulk_store;
 mod cluster;
 mod code;
 pub mod codec;

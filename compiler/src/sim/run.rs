@@ -261,7 +261,14 @@ fn uses(program: &Program) -> Vec<(u32, bool)> {
             Step::Launch(launch) => {
                 let kernel = program.kernels.get(launch.kernel);
                 for (param, arg) in kernel.iter().flat_map(|k| &k.params).zip(&launch.args) {
-                    if let (ParamKind::Pointer { dtype, written, .. }, Arg::Buffer(b)) = (&param.kind, arg) {
+                    let (dtype, written) = match &param.kind {
+                        ParamKind::Pointer { dtype, written, .. } => (*dtype, *written),
+                        ParamKind::TensorMap(t) => {
+                            (t.dtype, kernel.is_some_and(|k| k.stores_boxes(&param.name)))
+                        }
+                        ParamKind::Scalar(_) => continue,
+                    };
+                    if let Arg::Buffer(b) = arg {
                         let entry = &mut uses[b.0 as usize];
                         entry.0 = entry.0.min(log(dtype.bits()));
                         entry.1 |= written;

@@ -1,6 +1,7 @@
 //! The interpreter: runs one warp's operations under its mask of active lanes.
 
 use super::block::Block;
+use super::bulk_store::Stores;
 use super::code::{ArrayRef, Code, Const, Op, Width};
 use super::compile::SCRATCH;
 use super::engine::Products;
@@ -38,6 +39,7 @@ pub struct Warp {
     pub seen: Vec<u32>,
     /// Matrix products under way.
     pub products: Products,
+    pub stores: Stores,
 }
 
 /// Why a warp does not go on. Its pc stays at the operation.
@@ -69,6 +71,7 @@ impl Warp {
             groups: [0; LANES],
             seen: Vec::new(),
             products: Products::default(),
+            stores: Stores::default(),
         }
     }
 
@@ -81,6 +84,7 @@ impl Warp {
         self.groups = [0; LANES];
         self.rounds = 0;
         self.products = Products::default();
+        self.stores = Stores::default();
     }
 
     pub fn set_constant(&mut self, reg: Reg, value: Const) {

@@ -1,0 +1,151 @@
+//! An operand of the main loop on sm_90a: its ring of tiles in shared memory, the copies that fill a stage, and the
+//! descriptors by which matrix instructions read one.
+
+use super::contract_coords::{Place as Where, plus, times};
+use super::hopper_gather::{Boxes, LINE, Part};
+use super::hopper_loop::call;
+use super::scalar::{Emit, Num, cast, int_op, lit32, lit64};
+use crate::ir::simt::{Expr, IntOp, Intrinsic, ParamId, SharedId, Ty};
+use crate::ir::tile;
+
+/// Bytes between atoms of 8 lines of 128 bytes.
+pub const ATOM: u32 = 1024;
+
+pub struct Operand<'x> {
+    pub boxes: &'x Boxes,
+    shared: SharedId,
+    map: ParamId,
+    /// Bytes of a stage.
+    pub bytes: u32,
+    /// Rows of the block.
+    rows: u32,
+    /// Bytes of a line of terms.
+    line: u32,
+    /// Bytes of an element.
+    size: u32,
+}
+
+/// What the coordinates of copies are made of: a block's digits, and those of a line of terms.
+pub struct Known<'k> {
+    pub place: &'k Where,
+    pub start: &'k Expr,
+    pub digits: &'k [Num],
+    pub inner: Expr,
+    pub outer: Vec<Num>,
+}
+
+/// A descriptor as its low half, which moves with what it points to, and its high half, which does not change.
+#[derive(Clone)]
+pub struct Descriptor {
+    low: Expr,
+    high: u32,
+}
+
+impl Descriptor {
+    /// The descriptor so many bytes on.
+    pub fn at(&self, bytes: u32) -> Expr {
+        let low = match bytes {
+            0 => self.low.clone(),
+            _ => int_op(IntOp::Add, self.low.clone(), Expr::U32(bytes / 16)),
+        };
+        let high = cast(Ty::U64, lit64((self.high as i64) << 32));
+        int_op(IntOp::Or, high, cast(Ty::U64, low))
+    }
+}
+
+impl<'x> Operand<'x> {
+    /// `line`: terms of a line.
+    pub fn new(
+        e: &mut Emit,
+        op: &tile::Operand,
+        boxes: &'x Boxes,
+        name: &str,
+        rows: u32,
+        stages: u32,
+        line: i64,
+    ) -> Operand<'x> {
+        let bytes = op.place.bytes(op.dtype);
+        let len = stages * bytes * 8 / op.dtype.bits();
+        let shared = e.kernel.shared(format!("{name}_tile"), op.dtype, len, ATOM);
+        let map = e.tensor_map(boxes.tensor, &format!("{name}_map"), boxes.map.clone());
+        let size = op.dtype.bits() / 8;
+        Operand { boxes, shared, map, bytes, rows, line: line as u32 * size, size }
+    }
+
+    /// Starts the copies of a line of terms to one stage.
+    pub fn copy(&self, e: &mut Emit, slot: &Expr, full: &Expr, slab: u32, known: &Known) {
+        let (map, rank) = (self.map, self.boxes.map.dims.len() as u8);
+        let op = match self.boxes.map.pixels {
+            Some(_) => Intrinsic::TmaPixels { map, rank },
+            None => Intrinsic::TmaLoad { map, rank },
+        };
+        for i in 0..self.boxes.count(self.rows) {
+            let across =
+                if self.boxes.k_major { self.rows * self.line } else { self.line / self.size * LINE };
+            let within = (slab * across + i * 64 * LINE) / self.size;
+            let elements = plus(times(slot.clone(), (self.bytes / self.size) as i64), lit32(within as i32));
+            let to = Expr::SharedAddr(self.shared, Box::new(elements));
+            let mut args = vec![to, full.clone()];
+            args.extend(self.boxes.coords.iter().map(|c| {
+                let part = |&(part, by): &(Part, i64)| times(known.part(part, 64 * i as i32), by);
+                c.parts.iter().map(part).fold(lit32(c.constant as i32), |sum, x| plus(x, sum))
+            }));
+            call(e, op, args);
+        }
+    }
+
+    /// The descriptor of the first stage, from a row of the block (a multiple of 64) on.
+    pub fn descriptor(&self, e: &mut Emit, name: &str, row: &Expr) -> Descriptor {
+        // Bits: 16–29 the step to the next 64 rows of an operand along M or N, 32–45 that to the next atom, 62 the
+        // swizzle.
+        let leading = if self.boxes.k_major { 1 } else { self.rows_offset() / 16 };
+        let (atom, swizzle) = match self.line {
+            _ if !self.boxes.k_major => (ATOM, 1),
+            LINE => (ATOM, 1),
+            64 => (ATOM / 2, 2),
+            _ => (ATOM / 4, 3),
+        };
+        let across = (self.rows_offset() / self.size / 64) as i64;
+        let base = Expr::SharedAddr(self.shared, Box::new(times(row.clone(), across)));
+        let start = int_op(IntOp::Shr, base, Expr::U32(4));
+        let low = e.named(name, Ty::U32, int_op(IntOp::Or, Expr::U32(leading << 16), start));
+        Descriptor { low, high: swizzle << 30 | atom / 16 }
+    }
+
+    /// The descriptor of another stage.
+    pub fn stage(&self, e: &mut Emit, name: &str, first: &Descriptor, slot: &Expr) -> Descriptor {
+        let moved = cast(Ty::U32, times(slot.clone(), self.bytes as i64 / 16));
+        let low = e.named(name, Ty::U32, int_op(IntOp::Add, first.low.clone(), moved));
+        Descriptor { low, high: first.high }
+    }
+
+    /// Bytes from the first term to kk times 32 bytes of terms on.
+    pub fn terms_offset(&self, kk: u32) -> u32 {
+        if !self.boxes.k_major {
+            return kk * 16 * 128;
+        }
+        kk * 32 / self.line * self.rows * self.line + kk * 32 % self.line
+    }
+
+    /// Bytes from 64 rows to the next 64: a line for each row, or one of 128 bytes for each term.
+    pub fn rows_offset(&self) -> u32 {
+        64 * if self.boxes.k_major { self.line } else { LINE }
+    }
+}
+
+impl Known<'_> {
+    /// A part of a coordinate, some rows on.
+    fn part(&self, part: Part, rows: i32) -> Expr {
+        let of = |n: &Num| match n.ty {
+            Ty::I32 => n.expr.clone(),
+            _ => cast(Ty::I32, n.expr.clone()),
+        };
+        match part {
+            Part::Row => plus(self.start.clone(), lit32(rows)),
+            Part::Inner => self.inner.clone(),
+            Part::Outer(i) => of(&self.outer[i]),
+            Part::Digit(i) => of(&self.digits[i]),
+            Part::Batch(i) => of(&self.place.batch[i]),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The epilogue's way out on sm_90a: rounded values go to a staging tile in shared memory, and from there as boxes to
+//! the result (TMA stores).
+//!
+//! Each multiplying warpgroup has staging tiles (`slots`) of 64 rows × one line, written in turn. 16-bit values are
+//! written by `stmatrix`, others in pairs. Chunks of 16 bytes are swizzled as the tensor map says, so that neither
+//! side meets bank conflicts.
+//!
+//! Before the barrier of a piece its leader has waited until all earlier stores but the last `slots − 2` have been
+//! read: so the next piece's tile is free behind that barrier.
+
+use super::contract_coords::{Place as Where, both, digits, modulo, over, plus, row, times};
+use super::contract_epilogue::{Epilogue, Point, define, unrolled, when};
+use super::contract_mma::Accumulators;
+use super::contract_operand::Ground;
+use super::contract_pattern::{ContractShape, Digit};
+use super::hopper_gather::flat_step;
+use super::hopper_loop::call;
+use super::hopper_ring::ATOM;
+use super::scalar::{Emit, cast, cmp, int_op, lit32};
+use crate::ir::graph::{Role, TensorId};
+use crate::ir::simt::{
+    ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, ParamId, SharedId, Special, Stmt, Swizzle, TensorMap, Ty,
+};
+use crate::ir::tile::{Arrange, Tile};
+use crate::vocab::dtype::{self, DType};
+
+/// Rows of a piece.
+const ROWS: u32 = 64;
+
+/// A result that boxes can be stored to.
+pub struct Lines {
+    tensor: TensorId,
+    dtype: DType,
+    /// Bytes.
+    offset: i64,
+    pitch: i64,
+    rows: i64,
+    columns: i64,
+    /// Batch digits that move it: number, extent, bytes.
+    batch: Vec<(usize, i64, i64)>,
+}
+
+/// How a tile is stored.
+pub struct Output {
+    tensor: TensorId,
+    map: TensorMap,
+    columns: u32,
+    slots: u32,
+    batch: Vec<usize>,
+}
+
+impl Lines {
+    /// The result of a product's only statement, if it lies as boxes want it.
+    pub fn of(ground: &Ground) -> Option<Lines> {
+        let shape = ground.shape;
+        let [_] = &shape.stmts[..] else { return None };
+        let d = define(ground.graph, shape, 0)?;
+        let t = ground.graph.tensor(d.target);
+        let home = (ground.home)(d.target);
+        let fresh = matches!(t.role, Role::Result | Role::Local) && t.version == 0;
+        let kind = matches!(t.dtype, DType::BF16 | DType::F16 | DType::F32);
+        if !fresh || !kind || home.dtype != t.dtype || ground.graph.ty(d.value) != dtype::Ty::F32 {
+            return None;
+        }
+        let size = t.dtype.bits() as i64 / 8;
+        let step = |d: &Digit| home.strides.get(d.out).map(|s| s * d.stride);
+        let steps = |digits: &[Digit]| {
+            digits.iter().map(|d| step(d).map(|s| (d.extent, s))).collect::<Option<Vec<(i64, i64)>>>()
+        };
+        let along_n = flat_step(&steps(&shape.n)?)?;
+        let along_m = flat_step(&steps(&shape.m)?)?;
+        let lows = shape.axes.iter().zip(&home.strides).zip(&t.lo).map(|((a, s), lo)| (a.lo - lo) * s);
+        let offset = lows.sum::<i64>() * size;
+        let (rows, columns) = (ContractShape::points(&shape.m), ContractShape::points(&shape.n));
+        let pitch = if rows == 1 { 16 } else { along_m * size };
+        let batch = steps(&shape.batch)?.into_iter().enumerate().filter(|(_, (extent, _))| *extent > 1);
+        let batch: Vec<_> = batch.map(|(i, (extent, s))| (i, extent, s * size)).collect();
+        let fits = |bytes: i64| bytes > 0 && bytes % 16 == 0 && bytes < 1 << 40;
+        let good = along_n == 1
+            && fits(pitch)
+            && batch.len() <= 3
+            && batch.iter().all(|b| fits(b.2))
+            && offset >= 0
+            && offset % 16 == 0
+            && home.align % 16 == 0;
+        good.then_some(Lines { tensor: d.target, dtype: t.dtype, offset, pitch, rows, columns, batch })
+    }
+
+    /// How a block of `groups` warpgroups stores its tile: `None` where its columns are no whole lines.
+    pub fn output(&self, (m, n): (u32, u32), groups: u32) -> Option<Output> {
+        let size = self.dtype.bits() / 8;
+        let lines = [Swizzle::B128, Swizzle::B64, Swizzle::B32];
+        let swizzle = lines.into_iter().find(|s| n.is_multiple_of(s.width() / size))?;
+        let columns = swizzle.width() / size;
+        let mut map = TensorMap {
+            dtype: self.dtype,
+            offset: self.offset,
+            dims: vec![self.columns, self.rows],
+            strides: vec![self.pitch],
+            extent: vec![columns, ROWS],
+            swizzle,
+            pixels: None,
+        };
+        for (_, extent, bytes) in &self.batch {
+            map.dims.push(*extent);
+            map.strides.push(*bytes);
+            map.extent.push(1);
+        }
+        let pieces = m / groups / ROWS * (n / columns);
+        let batch = self.batch.iter().map(|b| b.0).collect();
+        Some(Output { tensor: self.tensor, map, columns, slots: pieces.min(2), batch })
+    }
+}
+
+impl Output {
+    /// Bytes of the staging tiles of all warpgroups.
+    pub fn bytes(&self, groups: u32) -> u32 {
+        groups * self.slots * self.map.bytes()
+    }
+}
+
+/// The staging tiles of a kernel under construction.
+pub struct Staging<'x> {
+    output: &'x Output,
+    tile: &'x Tile,
+    shared: SharedId,
+    map: ParamId,
+    groups: u32,
+}
+
+/// Where a piece goes.
+struct Piece<'p> {
+    place: &'p Where,
+    group: &'p Expr,
+    part: Expr,
+    piece: Expr,
+    slot: Expr,
+}
+
+impl<'x> Staging<'x> {
+    pub fn new(e: &mut Emit, tile: &'x Tile, output: &'x Output) -> Staging<'x> {
+        let Arrange::Groups { m: groups } = tile.arrange else {
+            unreachable!("`contract_hopper` makes these tiles alone")
+        };
+        let dtype = output.map.dtype;
+        let len = output.bytes(groups) * 8 / dtype.bits();
+        let shared = e.kernel.shared("staging", dtype, len, ATOM);
+        let map = e.tensor_map(output.tensor, "out_map", output.map.clone());
+        Staging { output, tile, shared, map, groups }
+    }
+
+    fn parts(&self) -> u32 {
+        self.tile.m.block / self.groups / ROWS
+    }
+
+    fn pieces(&self) -> u32 {
+        self.tile.n.block / self.output.columns
+    }
+
+    /// Stores a warpgroup's part of a tile.
+    pub fn store(&self, e: &mut Emit, epilogue: &Epilogue, place: &Where, acc: ArrayId, group: &Expr) {
+        let (all, slots) = (self.parts() * self.pieces(), self.output.slots);
+        if self.tile.resident.is_some() && (slots == 1 || all % slots != 0) {
+            // The turns begin anew: the tile before may still be read.
+            self.finish(e);
+            self.meet(e, group);
+        }
+        unrolled(e, "piece", all, |e, number| {
+            let (part, piece) =
+                (over(number.clone(), self.pieces() as i64), modulo(number.clone(), self.pieces() as i64));
+            let piece = Piece { place, group, part, piece, slot: modulo(number, slots as i64) };
+            self.fill(e, epilogue, &piece, acc);
+            call(e, Intrinsic::FenceProxyAsync, Vec::new());
+            let left = slots.saturating_sub(2) as u8;
+            e.if_then(leader(), |e| call(e, Intrinsic::BulkWait(left), Vec::new()));
+            self.meet(e, group);
+            e.if_then(leader(), |e| self.send(e, &piece));
+        });
+    }
+
+    /// Waits until shared memory is not read any more.
+    pub fn finish(&self, e: &mut Emit) {
+        e.if_then(leader(), |e| call(e, Intrinsic::BulkWait(0), Vec::new()));
+    }
+
+    fn meet(&self, e: &mut Emit, group: &Expr) {
+        call(e, Intrinsic::NamedBarrier { threads: 128 }, vec![cast(Ty::U32, group.clone())]);
+    }
+
+    /// The first element of a piece's staging tile.
+    fn start(&self, p: &Piece) -> Expr {
+        let group = int_op(IntOp::Sub, p.group.clone(), lit32(1));
+        let slot = plus(times(group, self.output.slots as i64), p.slot.clone());
+        times(slot, (ROWS * self.output.columns) as i64)
+    }
+
+    fn send(&self, e: &mut Emit, p: &Piece) {
+        let from = Expr::SharedAddr(self.shared, Box::new(self.start(p)));
+        let group = int_op(IntOp::Sub, p.group.clone(), lit32(1));
+        let rows = times(group, (self.tile.m.block / self.groups) as i64);
+        let x = plus(p.place.n[0].clone(), times(p.piece.clone(), self.output.columns as i64));
+        let y = plus(plus(p.place.m[0].clone(), rows), times(p.part.clone(), ROWS as i64));
+        let mut args = vec![from, x, y];
+        args.extend(self.output.batch.iter().map(|&d| cast(Ty::I32, p.place.batch[d].expr.clone())));
+        let op = Intrinsic::TmaStore { map: self.map, rank: self.output.map.dims.len() as u8 };
+        call(e, op, args);
+        call(e, Intrinsic::BulkCommit, Vec::new());
+    }
+
+    /// Which chunk of a line a row's chunks are combined with, for rows that are equal to `row` up to 8.
+    fn turn(&self, row: Expr) -> Expr {
+        let width = self.output.map.swizzle.width() as i64;
+        over(row, 128 / width)
+    }
+
+    /// Puts the values of a piece into its staging tile.
+    fn fill(&self, e: &mut Emit, epilogue: &Epilogue, p: &Piece, acc: ArrayId) {
+        let groups = self.output.columns / 8;
+        let half = self.output.map.dtype.bits() == 16;
+        let pair = e.kernel.array("out", Ty::F32, 2);
+        let packed = half.then(|| e.kernel.array("packed", Ty::U32, 2 * groups));
+        unrolled(e, "half", 2, |e, h| {
+            let r = plus(times(p.part.clone(), 2), h.clone());
+            let local = e.named("at_row", Ty::I32, Accumulators::of(self.tile).row(r.clone()));
+            let (at, ok) = row(e, &self.tile.m, &p.place.m, local);
+            unrolled(e, "group", groups, |e, g| {
+                self.pair(e, epilogue, p, &r, &g, (&at, ok.clone()), acc, pair);
+                match packed {
+                    Some(packed) => {
+                        let elem = |i: i32| Box::new(Expr::Elem(pair, Box::new(lit32(i))));
+                        let word = Expr::Pack2(self.output.map.dtype, elem(0), elem(1));
+                        e.push(Stmt::SetElem(packed, plus(times(g, 2), h.clone()), word));
+                    }
+                    None => self.put_pair(e, p, &h, &g, pair),
+                }
+            });
+        });
+        if let Some(packed) = packed {
+            self.put_matrices(e, p, packed);
+        }
+    }
+
+    /// A thread's two neighbouring values.
+    #[allow(clippy::too_many_arguments)]
+    fn pair(
+        &self,
+        e: &mut Emit,
+        epilogue: &Epilogue,
+        p: &Piece,
+        r: &Expr,
+        g: &Expr,
+        (at, in_rows): (&[Expr], Option<Expr>),
+        acc: ArrayId,
+        pair: ArrayId,
+    ) {
+        let layout = Accumulators::of(self.tile);
+        let g = plus(times(p.piece.clone(), (self.output.columns / 8) as i64), g.clone());
+        let column = e.named("column", Ty::I32, layout.column(g.clone()));
+        let whole = self.tile.n.points() % 2 == 0;
+        for w in 0..2 {
+            e.scope(|e| {
+                let side = &self.tile.n;
+                let (n_at, in_columns) = if whole {
+                    // Both columns are inside, or none is.
+                    let (mut n_at, ok) = row(e, side, &p.place.n, column.clone());
+                    n_at[0] = plus(n_at[0].clone(), lit32(w));
+                    (n_at, ok)
+                } else {
+                    row(e, side, &p.place.n, plus(column.clone(), lit32(w)))
+                };
+                let ok = both(in_rows.clone(), in_columns);
+                if ok.is_some() {
+                    e.push(Stmt::SetElem(pair, lit32(w), super::contract_loads::zero(dtype::Ty::F32)));
+                }
+                when(e, ok, |e| {
+                    let m = digits(e, &self.tile.m, &epilogue.shape.m, at);
+                    let n = digits(e, side, &epilogue.shape.n, &n_at);
+                    let sum = Expr::Elem(acc, Box::new(layout.index(r.clone(), g.clone(), w as u32)));
+                    let point = Point { m: &m, n: &n, batch: &p.place.batch };
+                    epilogue.element(e, &point, vec![sum], Some((&[pair], w as u32)));
+                });
+            });
+        }
+    }
+
+    /// Two values of 4 bytes.
+    fn put_pair(&self, e: &mut Emit, p: &Piece, h: &Expr, g: &Expr, pair: ArrayId) {
+        let lane = || Expr::Special(Special::Lane);
+        let below = over(lane(), 4);
+        let line = plus(plus(warp_row(), times(h.clone(), 8)), below.clone());
+        let turn = int_op(IntOp::Xor, over(modulo(lane(), 4), 2), self.turn(below));
+        let turn = e.named("turn", Ty::I32, turn);
+        let chunk = int_op(IntOp::Xor, times(g.clone(), 2), turn);
+        let index = plus(self.start(p), times(line, self.output.columns as i64));
+        let index = plus(plus(index, times(chunk, 4)), times(modulo(lane(), 2), 2));
+        let mem = Mem::Shared(self.shared);
+        e.push(Stmt::StoreVec { mem, index, array: pair, at: 0, count: 2 });
+    }
+
+    /// Four matrices of 8 × 8 at a time: the upper and the lower half of 16 rows, of two groups of columns.
+    fn put_matrices(&self, e: &mut Emit, p: &Piece, packed: ArrayId) {
+        let lane = || Expr::Special(Special::Lane);
+        let line = plus(warp_row(), modulo(lane(), 16));
+        let start = plus(self.start(p), times(line, self.output.columns as i64));
+        let base = Expr::SharedAddr(self.shared, Box::new(start));
+        let base = e.named("staged", Ty::U32, base);
+        let turn = int_op(IntOp::Xor, over(lane(), 16), self.turn(modulo(lane(), 8)));
+        let turn = e.named("turn", Ty::I32, times(turn, 16));
+        unrolled(e, "matrices", self.output.columns / 16, |e, i| {
+            let moved = int_op(IntOp::Xor, turn.clone(), times(i.clone(), 32));
+            let mut args = vec![int_op(IntOp::Add, base.clone(), cast(Ty::U32, moved))];
+            let word = |j| Expr::Elem(packed, Box::new(plus(times(i.clone(), 4), lit32(j))));
+            args.extend((0..4).map(word));
+            call(e, Intrinsic::StMatrix { count: 4, trans: false }, args);
+        });
+    }
+}
+
+/// The first of a warp's 16 rows of a piece.
+fn warp_row() -> Expr {
+    times(modulo(Expr::Special(Special::Warp), 4), 16)
+}
+
+/// The thread of a warpgroup that issues its stores.
+fn leader() -> Expr {
+    cmp(CmpOp::Eq, modulo(Expr::Special(Special::ThreadX), 128), lit32(0))
+}

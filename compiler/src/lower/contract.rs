@@ -16,7 +16,7 @@ use super::contract_tile::{Choice, FoldChoice, Wishes};
 use super::hopper_loop::{Around, HopperLoop, Steps};
 use super::hopper_store::Staging;
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
-use super::{Lowering, MAX_GRID_X, Refusal, Schedule, contract_pack, contract_select, map};
+use super::{Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_pack, contract_select, map};
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
@@ -38,6 +38,15 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     }
     let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
     if let Some(h) = hopper_choice(cx, &shape, &wishes)? {
+        return lower_choice(cx, k, &shape, &h.choice, Some(&h), span);
+    }
+    if let Some((mut h, borders)) = contract_border::choose(cx, &shape, &wishes)? {
+        for b in &borders {
+            let buffer = contract_border::copy(cx, &k.name, b, span)?;
+            for boxes in [&mut h.a, &mut h.b].into_iter().filter(|x| x.tensor == b.tensor) {
+                boxes.buffer = Some(buffer);
+            }
+        }
         return lower_choice(cx, k, &shape, &h.choice, Some(&h), span);
     }
     let (choice, packs) = contract_pack::pack(cx, &mut shape, &wishes)?;
@@ -116,7 +125,7 @@ fn hopper_choice(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Resul
     }
     let home = |t: TensorId| cx.home(t).clone();
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
-    contract_hopper::choose(&ground, cx.target, wishes)
+    contract_hopper::choose(&ground, cx.target, wishes, &[])
 }
 
 /// The tile level of a kernel, for printing.
@@ -127,6 +136,9 @@ pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
     if let Some(h) = hopper_choice(cx, &shape, &wishes)? {
         return Ok(h.choice.tile);
     }
+    if let Some((h, _)) = contract_border::choose(cx, &shape, &wishes)? {
+        return Ok(h.choice.tile);
+    }
     let (choice, packs) = contract_pack::pack(cx, &mut shape, &wishes)?;
     if packs.is_empty() || shape.selector.is_some() {
         return Ok(choice.tile);
@@ -135,7 +147,7 @@ pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
         packs.iter().find(|p| p.tensor == t).map_or_else(|| cx.home(t).clone(), |p| p.home.clone())
     };
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &shape, home: &home };
-    let hopper = contract_hopper::choose(&ground, cx.target, &wishes)?;
+    let hopper = contract_hopper::choose(&ground, cx.target, &wishes, &[])?;
     Ok(hopper.map_or(choice.tile, |h| h.choice.tile))
 }
 

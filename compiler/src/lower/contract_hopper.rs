@@ -6,6 +6,7 @@
 //! elements K), the other in steps of 16 bytes; or pixels in a row. What a copy covers beyond the operand is zero, so
 //! sizes that divide nothing need no more than that.
 
+use super::contract_border::Border;
 use super::contract_operand::{Ground, Source};
 use super::contract_pattern::{ContractShape, Contraction, Digit};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
@@ -36,8 +37,13 @@ pub struct Hopper {
     pub output: Option<Output>,
 }
 
-/// The tile of a product that this main loop takes, or `None`.
-pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Result<Option<Hopper>, Refusal> {
+/// The tile of a product that this main loop takes, or `None`. `borders`: copies to read instead of their tensors.
+pub fn choose(
+    ground: &Ground,
+    target: &Target,
+    wishes: &Wishes,
+    borders: &[Border],
+) -> Result<Option<Hopper>, Refusal> {
     let [c] = &ground.shape.folds[..] else { return Ok(None) };
     if !target.wgmma || !target.tma || !matches!(c.ty, Ty::F32 | Ty::I32) || wishes.names_threads() {
         return Ok(None);
@@ -51,7 +57,7 @@ pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Result<Optio
     };
     let shape = ground.shape;
     let operand = |f, rows: &[Digit], dtype| match ground.source(c, f, dtype) {
-        Source::Plain(p) => Form::new(ground, c, &p, rows, dtype).map(|o| (o, Source::Plain(p))),
+        Source::Plain(p) => Form::new(ground, c, &p, rows, borders).map(|o| (o, Source::Plain(p))),
         Source::Computed => None,
     };
     let (Some((a, a_source)), Some((b, b_source))) =

@@ -6,9 +6,11 @@
 //! rows and groups take each as one number is copied in plain boxes. One whose rows walk windows of several dims
 //! (the pixels of a convolution's input) is copied in pixels in a row, where what is outside reads as zero.
 
+use super::contract_border::Border;
 use super::contract_operand::{Ground, PlainRead};
 use super::contract_pattern::{Contraction, Digit};
 use crate::ir::graph::{AxisId, Expr, ExprId, TensorId};
+use crate::ir::program::BufferId;
 use crate::ir::simt::{Pixels, Swizzle, TensorMap};
 use crate::vocab::dtype::{DType, Value};
 use crate::vocab::func::Func;
@@ -116,6 +118,8 @@ impl Coord {
 #[derive(Clone, Debug)]
 pub struct Boxes {
     pub tensor: TensorId,
+    /// Where it is, if not at the tensor's home.
+    pub buffer: Option<BufferId>,
     /// Whether K (else M or N) is contiguous.
     pub k_major: bool,
     pub map: TensorMap,
@@ -175,23 +179,26 @@ impl Form {
         c: &Contraction,
         p: &PlainRead,
         rows: &[Digit],
-        dtype: DType,
+        borders: &[Border],
     ) -> Option<Form> {
-        if (ground.home)(p.tensor).align % 16 != 0 {
+        let t = ground.graph.tensor(p.tensor);
+        let border = borders.iter().find(|b| b.tensor == p.tensor);
+        if border.is_none() && (ground.home)(p.tensor).align % 16 != 0 {
             return None;
         }
-        let t = ground.graph.tensor(p.tensor);
-        let strides = ground.strides(p.tensor);
+        let strides = border.map_or_else(|| ground.strides(p.tensor), |b| b.strides.clone());
+        let inside = |d: usize| border.map_or((t.lo[d], t.dims[d]), |b| b.dims[d]);
         let mut dims = Vec::new();
         for (d, &index) in p.index.iter().enumerate() {
-            let checked = p.checks.iter().any(|x| x.0 == d);
+            let checked = border.is_none() && p.checks.iter().any(|x| x.0 == d);
+            let (lo, size) = inside(d);
             if strides[d] != 0 || checked {
-                dims.push(Dim::new(ground, c, rows, index, t.lo[d], t.dims[d], strides[d], checked)?);
+                dims.push(Dim::new(ground, c, rows, index, lo, size, strides[d], checked)?);
             }
         }
         let extents = |digits: &[Digit]| digits.iter().map(|d| d.extent).collect();
         let (rows, batch) = (extents(rows), extents(&ground.shape.batch));
-        Some(Form { tensor: p.tensor, dtype, dims, rows, batch })
+        Some(Form { tensor: p.tensor, dtype: t.dtype, dims, rows, batch })
     }
 
     /// Elements that a step of a fold axis, of a digit of the rows, of one of the batch moves.
@@ -292,7 +299,7 @@ impl Form {
             return None;
         }
         let map = self.map(offset, dims, strides, k_major, terms.line);
-        Some(Boxes { tensor: self.tensor, k_major, map, coords, digits: Vec::new() })
+        Some(Boxes { tensor: self.tensor, buffer: None, k_major, map, coords, digits: Vec::new() })
     }
 
     /// A stride for a dim that is never stepped along.
@@ -532,7 +539,14 @@ impl<'x> Walk<'x> {
         let mut map = form.map(self.offset, dims, strides, true, self.terms.line);
         map.extent.truncate(2);
         map.pixels = Some(pixels);
-        Some(Boxes { tensor: form.tensor, k_major: true, map, coords, digits: form.rows.clone() })
+        Some(Boxes {
+            tensor: form.tensor,
+            buffer: None,
+            k_major: true,
+            map,
+            coords,
+            digits: form.rows.clone(),
+        })
     }
 
     /// The offset of a copy along one dim: never negative.

@@ -67,7 +67,7 @@ impl<'x> Operand<'x> {
         let bytes = op.place.bytes(op.dtype);
         let len = stages * bytes * 8 / op.dtype.bits();
         let shared = e.kernel.shared(format!("{name}_tile"), op.dtype, len, ATOM);
-        let map = e.tensor_map(boxes.tensor, &format!("{name}_map"), boxes.map.clone());
+        let map = e.tensor_map(boxes.tensor, boxes.buffer, &format!("{name}_map"), boxes.map.clone());
         let size = op.dtype.bits() / 8;
         Operand { boxes, shared, map, bytes, rows, line: line as u32 * size, size }
     }

@@ -145,7 +145,7 @@ impl<'x> Staging<'x> {
         let dtype = output.map.dtype;
         let len = output.bytes(groups) * 8 / dtype.bits();
         let shared = e.kernel.shared("staging", dtype, len, ATOM);
-        let map = e.tensor_map(output.tensor, "out_map", output.map.clone());
+        let map = e.tensor_map(output.tensor, None, "out_map", output.map.clone());
         Staging { output, tile, shared, map, groups }
     }
 

@@ -12,6 +12,7 @@ mod arith;
 pub mod block;
 mod check;
 pub mod contract;
+mod contract_border;
 mod contract_coords;
 mod contract_epilogue;
 mod contract_hopper;

@@ -210,10 +210,16 @@ impl<'a> Emit<'a> {
         id
     }
 
-    /// A tensor map over a tensor's home.
-    pub fn tensor_map(&mut self, tensor: TensorId, name: &str, map: TensorMap) -> ParamId {
+    /// A tensor map over a tensor's home, or over a copy in another buffer.
+    pub fn tensor_map(
+        &mut self,
+        tensor: TensorId,
+        copy: Option<BufferId>,
+        name: &str,
+        map: TensorMap,
+    ) -> ParamId {
         let id = self.kernel.param(c_name(name, self.args.len()), ParamKind::TensorMap(map));
-        self.args.push(Arg::Buffer(self.homes[&tensor].buffer));
+        self.args.push(Arg::Buffer(copy.unwrap_or(self.homes[&tensor].buffer)));
         id
     }
 

@@ -144,6 +144,17 @@ impl Compiled {
         &self.device
     }
 
+    /// The same with more to say.
+    pub(crate) fn with_notes(mut self, notes: Vec<String>) -> Compiled {
+        self.notes.extend(notes);
+        self
+    }
+
+    /// What there is to say about it: spills, speed that the compiler lost, no cache.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// Where the time of the compile went.
     pub fn times(&self) -> CompileTimes {
         self.times

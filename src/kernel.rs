@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::execute::{Compiled, is_given};
-use crate::pipeline::{self, Level, Options};
+use crate::pipeline::{self, Fusion, Level, Options};
 use girih_compiler::ir::graph::{Graph, ScalarId, Tensor, TensorId};
 use girih_compiler::ir::plan::{Form, Plan};
 use girih_compiler::ir::tile::Tile;
@@ -88,6 +88,33 @@ impl Kernel {
         &self.0.sources
     }
 
+    /// What the file itself holds, in order.
+    pub fn items(&self) -> impl Iterator<Item = &ast::Item> {
+        self.0.module.root().file.items.iter()
+    }
+
+    /// The file and its imports as one text without comments, `tile` and `profile` blocks, and with single spaces: what
+    /// says something of its meaning.
+    pub fn plain_text(&self) -> String {
+        let mut text = String::new();
+        let Loaded { module, sources } = &*self.0;
+        for (i, unit) in module.units.iter().enumerate() {
+            let span = |item: &ast::Item| match item {
+                ast::Item::Tile(t) => Some(t.span),
+                ast::Item::Profile(p) => Some(p.span),
+                _ => None,
+            };
+            // The library is the compiler's own, of its version.
+            if i > 0 && girih_dsl::library(&unit.name).is_some() {
+                continue;
+            }
+            let left_out: Vec<_> = unit.file.items.iter().filter_map(span).collect();
+            let Some(file) = unit.file.items.iter().find_map(item_file) else { continue };
+            plain(&sources.get(file).text, &left_out, &mut text);
+        }
+        text
+    }
+
     /// Checks every op of the file, for all sizes as far as that goes. Gives the warnings as text; empty if there are
     /// none. Binding an op finds whatever is wrong with it for its sizes, so a run does not need this.
     pub fn check(&self, color: bool) -> Result<String> {
@@ -96,6 +123,47 @@ impl Kernel {
             return Err(program_error(&self.0.sources, diagnostics));
         }
         Ok(girih_dsl::render(&self.0.sources, &diagnostics, color))
+    }
+}
+
+fn item_file(item: &ast::Item) -> Option<u32> {
+    Some(match item {
+        ast::Item::Import(i) => i.span.file,
+        ast::Item::Const(c) => c.span.file,
+        ast::Item::Fn(f) => f.span.file,
+        ast::Item::Op(o) => o.span.file,
+        ast::Item::Tile(t) => t.span.file,
+        ast::Item::Profile(p) => p.span.file,
+    })
+}
+
+/// Adds a text without comments and some spans, and with white space only where it parts two words.
+fn plain(text: &str, left_out: &[ast::Span], out: &mut String) {
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let code = line.find("//").map_or(line, |i| &line[..i]);
+        for (i, c) in code.char_indices() {
+            let place = (at + i) as u32;
+            if left_out.iter().any(|s| s.start <= place && place < s.end) {
+                continue;
+            }
+            match c.is_whitespace() {
+                true if out.ends_with(' ') => {}
+                true => out.push(' '),
+                false => {
+                    let word = |c: char| c.is_alphanumeric() || c == '_';
+                    let parted = out.trim_end().chars().next_back().is_some_and(word) && word(c);
+                    if !parted && out.ends_with(' ') {
+                        out.pop();
+                    }
+                    out.push(c);
+                }
+            }
+        }
+        if !out.ends_with(' ') {
+            out.push(' ');
+        }
+        at += line.len();
     }
 }
 
@@ -120,6 +188,7 @@ pub struct Op {
     bindings: Bindings,
     schedule: Schedule,
     form: Option<Form>,
+    fusion: Fusion,
 }
 
 impl Op {
@@ -130,6 +199,7 @@ impl Op {
             bindings: Bindings::default(),
             schedule: Schedule::default(),
             form: None,
+            fusion: Fusion::default(),
         }
     }
 
@@ -165,6 +235,12 @@ impl Op {
     /// Lowers kernels in this form where it can take them.
     pub fn form(mut self, form: Form) -> Op {
         self.form = Some(form);
+        self
+    }
+
+    /// How much is fused.
+    pub fn fusion(mut self, fusion: Fusion) -> Op {
+        self.fusion = fusion;
         self
     }
 
@@ -278,13 +354,45 @@ impl BoundOp {
     }
 
     pub(crate) fn options(&self, device: &Device) -> Result<Options> {
-        let (schedule, form) = (self.op.schedule.clone(), self.op.form);
-        Ok(Options { target: device.target()?, schedule, form })
+        let (schedule, form, fusion) = (self.op.schedule.clone(), self.op.form, self.op.fusion);
+        Ok(Options { target: device.target()?, schedule, form, fusion })
     }
 
-    /// Compiles for a device.
+    /// The same planned otherwise.
+    pub fn with_fusion(&self, fusion: Fusion) -> BoundOp {
+        let mut other = self.clone();
+        other.op.fusion = fusion;
+        other
+    }
+
+    /// The same with its reductions in this form where it can take them.
+    pub fn with_form(&self, form: Form) -> BoundOp {
+        let mut other = self.clone();
+        other.op.form = Some(form);
+        other
+    }
+
+    /// Compiles for a device: with the settings that were given, otherwise as tuned.
     pub fn compile(&self, device: &Device) -> Result<Compiled> {
+        let said = !self.op.schedule.kernels.is_empty() || self.op.form.is_some();
+        if said || self.op.fusion != Fusion::default() || matches!(device, Device::Reference) {
+            return self.compile_as_is(device);
+        }
+        crate::tune::choose::compile(self, device)
+    }
+
+    /// Compiles with the settings that were given and the forms' own choices, whatever was tuned.
+    pub fn compile_as_is(&self, device: &Device) -> Result<Compiled> {
         self.compile_seeing(device, &mut |_| ())
+    }
+
+    /// Compiles a plan of this op that was made before (see [`BoundOp::plan`]).
+    pub fn compile_plan(&self, plan: &Plan, device: &Device) -> Result<Compiled> {
+        let options = self.options(device)?;
+        let start = Instant::now();
+        let sources = self.op.kernel.sources();
+        let lowered = pipeline::plan_to_cuda(plan.clone(), sources, &options, &mut |_| ())?;
+        Compiled::new(self, device, lowered, start.elapsed())
     }
 
     /// Compiles, and shows each level as it is made.

@@ -22,6 +22,11 @@ impl Launch {
         Ok(self.prepared.launch(stream)?)
     }
 
+    /// Fills results and workspace with NaN patterns, so that what is not written shows.
+    pub fn poison(&mut self, stream: &Stream) -> Result<()> {
+        Ok(self.prepared.poison(0xff, stream)?)
+    }
+
     /// Whether the work that the stream has finished met a fault. Wait for the stream first.
     pub fn status(&self) -> Result<()> {
         match self.prepared.fault()? {

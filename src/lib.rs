@@ -54,6 +54,7 @@ pub mod launch;
 pub mod pipeline;
 pub mod random;
 pub mod text;
+pub mod tune;
 
 pub use device::Device;
 pub use error::{Error, Result};

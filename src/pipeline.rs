@@ -25,11 +25,45 @@ pub struct Options {
     pub schedule: Schedule,
     /// Lower kernels in this form where it can take them.
     pub form: Option<Form>,
+    /// How much is fused.
+    pub fusion: Fusion,
+}
+
+/// How much a plan fuses: alternatives that the tuner measures beside each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Fusion {
+    /// The planner's whole search.
+    #[default]
+    Searched,
+    /// What was chosen value by value, without the search from there.
+    Direct,
+    /// A kernel for each statement.
+    Apart,
+}
+
+impl Fusion {
+    pub const ALL: [Fusion; 3] = [Fusion::Searched, Fusion::Direct, Fusion::Apart];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Fusion::Searched => "searched",
+            Fusion::Direct => "direct",
+            Fusion::Apart => "apart",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Fusion> {
+        Fusion::ALL.into_iter().find(|f| f.name() == name)
+    }
+
+    pub fn plan_options(self, force: Option<Form>) -> PlanOptions {
+        PlanOptions { force, fuse: self != Fusion::Apart, search: self == Fusion::Searched }
+    }
 }
 
 impl Options {
     pub fn for_target(target: Target) -> Options {
-        Options { target, schedule: Schedule::default(), form: None }
+        Options { target, schedule: Schedule::default(), form: None, fusion: Fusion::default() }
     }
 }
 
@@ -50,8 +84,18 @@ pub fn graph_to_cuda(
 ) -> Result<Lowered> {
     see(Level::Graph(graph));
     verify_graph(graph, "graph")?;
-    let plan = graph_to_plan::plan(graph, &PlanOptions { force: options.form, ..PlanOptions::default() });
+    let plan = graph_to_plan(graph, options);
     see(Level::Plan(&plan));
+    plan_to_cuda(plan, sources, options, see)
+}
+
+/// The rest of the way, from a plan on.
+pub fn plan_to_cuda(
+    plan: Plan,
+    sources: &Sources,
+    options: &Options,
+    see: &mut dyn FnMut(Level<'_>),
+) -> Result<Lowered> {
     verify_graph(&plan.graph, "plan")?;
     let program = plan_to_program(&plan, sources, options)?;
     see(Level::Simt(&program));
@@ -70,7 +114,7 @@ pub enum Level<'a> {
 
 /// The plan of a graph under the same options.
 pub fn graph_to_plan(graph: &Graph, options: &Options) -> Plan {
-    graph_to_plan::plan(graph, &PlanOptions { force: options.form, ..PlanOptions::default() })
+    graph_to_plan::plan(graph, &options.fusion.plan_options(options.form))
 }
 
 /// The tile level of a graph's kernels: name and form of each, and the level where the form has one.

@@ -81,6 +81,19 @@ impl DeviceBuffer {
         download(&self.device, self.pointer(), bytes)
     }
 
+    /// Copies the whole of it to the start of another buffer of the same device; ordered on the stream.
+    pub fn copy_to(&self, other: &DeviceBuffer, stream: &Stream) -> Result<()> {
+        other.room(self.bytes as usize)?;
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        let _entered = self.device.enter()?;
+        // SAFETY: both are live and long enough.
+        check("cuMemcpyDtoDAsync", unsafe {
+            sys::cuMemcpyDtoDAsync_v2(other.address, self.address, self.bytes as usize, stream.raw())
+        })
+    }
+
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.bytes as usize];
         self.download(&mut bytes)?;

@@ -114,7 +114,7 @@ impl Cache {
     }
 
     fn path(&self, key: &[u8]) -> Option<PathBuf> {
-        Some(self.dir.as_ref()?.join(format!("{:016x}{:016x}", fnv(key, FNV_BASIS), fnv(key, !FNV_BASIS))))
+        Some(self.dir.as_ref()?.join(digest(key)))
     }
 
     fn entries(&self) -> Vec<Entry> {
@@ -204,7 +204,8 @@ fn user_folder() -> Option<PathBuf> {
     set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache"))).map(|d| d.join("girih"))
 }
 
-fn encode(key: &[u8], value: &[u8]) -> Vec<u8> {
+/// A whole entry: key and value with their checksum.
+pub fn encode(key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(HEAD + key.len() + value.len());
     body.extend_from_slice(MAGIC);
     body.extend_from_slice(&(key.len() as u64).to_le_bytes());
@@ -216,7 +217,7 @@ fn encode(key: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 /// Key and value of a whole, undamaged entry.
-fn decode(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub fn decode(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (head, body) = bytes.split_at_checked(HEAD)?;
     let word = |i: usize| u64::from_le_bytes(head[8 * i..8 * i + 8].try_into().expect("eight bytes"));
     let (keys, values) = (usize::try_from(word(1)).ok()?, usize::try_from(word(2)).ok()?);
@@ -229,6 +230,11 @@ fn decode(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn checksum(key: &[u8], value: &[u8]) -> u64 {
     fnv(value, fnv(key, FNV_BASIS ^ key.len() as u64))
+}
+
+/// The name of a key's entry: 32 hexadecimal digits.
+pub fn digest(key: &[u8]) -> String {
+    format!("{:016x}{:016x}", fnv(key, FNV_BASIS), fnv(key, !FNV_BASIS))
 }
 
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;

@@ -165,6 +165,15 @@ impl Device {
         Ok((free as u64, total as u64))
     }
 
+    /// The PCI bus id as the driver writes it, ended by NUL.
+    pub(crate) fn pci_bus_id(&self) -> Option<Vec<u8>> {
+        let mut text = [0 as c_char; 32];
+        // SAFETY: the device is valid and the buffer has the length that is told.
+        let code = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), 32, self.0.device) };
+        let bytes = text.iter().map(|&c| c as u8).collect();
+        (code == sys::CUresult::CUDA_SUCCESS).then_some(bytes)
+    }
+
     /// Whether both handles are of one GPU.
     pub fn same(&self, other: &Device) -> bool {
         self.0.context == other.0.context

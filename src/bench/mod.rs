@@ -108,18 +108,29 @@ fn reduced(case: &Case) -> Case {
 fn memory(compiled: &Compiled, case: &Case) -> Result<BTreeMap<String, DeviceBuffer>> {
     let Device::Cuda(gpu) = compiled.device() else { return Ok(BTreeMap::new()) };
     let graph = compiled.bound().graph();
+    let mut memory = given(compiled.bound(), compiled.device(), case)?;
+    for out in graph.outputs.iter().filter(|o| o.inout.is_none()) {
+        let t = graph.tensor(out.tensor);
+        memory.insert(out.name.clone(), DeviceBuffer::new(gpu, t.dtype.bytes(&t.dims) as u64)?);
+    }
+    Ok(memory)
+}
+
+/// Device memory with random values for what the caller of an op gives.
+pub(crate) fn inputs_on_device(bound: &BoundOp, device: &Device) -> Result<BTreeMap<String, DeviceBuffer>> {
+    given(bound, device, &own_case(bound))
+}
+
+fn given(bound: &BoundOp, device: &Device, case: &Case) -> Result<BTreeMap<String, DeviceBuffer>> {
+    let Device::Cuda(gpu) = device else { return Ok(BTreeMap::new()) };
     let mut memory = BTreeMap::new();
-    for (i, t) in graph.tensors.iter().filter(|t| is_given(t)).enumerate() {
+    for (i, t) in bound.graph().tensors.iter().filter(|t| is_given(t)).enumerate() {
         let made = if t.dtype.is_float() && !t.dims.is_empty() {
-            normal_on_device(compiled.device(), t, scale(case, &t.name), i as i64)?
+            normal_on_device(device, t, scale(case, &t.name), i as i64)?
         } else {
             DeviceBuffer::from_bytes(gpu, &host_tensor(t, case)?.data)?
         };
         memory.insert(t.name.clone(), made);
-    }
-    for out in graph.outputs.iter().filter(|o| o.inout.is_none()) {
-        let t = graph.tensor(out.tensor);
-        memory.insert(out.name.clone(), DeviceBuffer::new(gpu, t.dtype.bytes(&t.dims) as u64)?);
     }
     Ok(memory)
 }

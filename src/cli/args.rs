@@ -5,6 +5,7 @@ use girih::device::{DeviceName, parse_target};
 use girih_compiler::ir::plan::Form;
 use girih_compiler::vocab::target::Target;
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Debug, Parser)]
 #[command(name = "girih", version, about = "Compiles .tile programs to CUDA kernels, and runs and checks them", long_about = None)]
@@ -39,6 +40,14 @@ pub enum Command {
     Run(RunArgs),
     /// Time the peers' suite, or an op of one's own, on a GPU with a cold L2
     Bench(BenchArgs),
+    /// Search for the best configuration of an op, and keep it
+    Tune(TuneArgs),
+    /// What tuning has found: list, show, export, merge, prune
+    #[command(subcommand)]
+    Db(DbCommand),
+    /// Compile and measure for `tune`, which starts it
+    #[command(hide = true)]
+    TuneWorker,
     /// Report driver, GPUs, NVRTC and cache, and what is wrong
     Doctor {
         /// For programs to read
@@ -103,6 +112,9 @@ pub struct RunArgs {
     /// For programs to read
     #[arg(long)]
     pub json: bool,
+    /// Only what FILE.lock holds (girih tune --freeze writes it)
+    #[arg(long, conflicts_with_all = ["schedule", "form"])]
+    pub locked: bool,
     /// auto, sim, ref, cuda or cuda:N
     #[arg(long, default_value = "auto", value_parser = device)]
     pub device: DeviceName,
@@ -127,6 +139,84 @@ pub struct BenchArgs {
     /// cuda or cuda:N
     #[arg(long, default_value = "auto", value_parser = device)]
     pub device: DeviceName,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DbCommand {
+    /// One line a record
+    List {
+        /// Records of this op
+        #[arg(long)]
+        op: Option<String>,
+        /// For programs to read, a JSON value a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// One record whole
+    Show {
+        /// Its name, or the beginning of it, as `list` prints it
+        name: String,
+    },
+    /// Copy records to a folder, to be shipped or merged
+    Export {
+        folder: PathBuf,
+        /// Records of this op
+        #[arg(long)]
+        op: Option<String>,
+    },
+    /// Take what other stores have
+    Merge {
+        #[arg(required = true)]
+        folders: Vec<PathBuf>,
+    },
+    /// Remove damaged records, those of other compilers, and on request more
+    Prune {
+        /// Records of this op
+        #[arg(long)]
+        op: Option<String>,
+        /// Every record
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct TuneArgs {
+    #[command(flatten)]
+    pub op: OpArgs,
+    /// Print the space and its predicted best, and measure nothing
+    #[arg(long)]
+    pub space: bool,
+    /// Stop after this time: 60s, 5m
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub budget: Option<Duration>,
+    /// Stop after so many configurations were measured
+    #[arg(long, value_name = "N")]
+    pub trials: Option<u32>,
+    /// Only the i-th of n parts of the space, for a job over several machines: 1/4
+    #[arg(long, value_name = "I/N", value_parser = shard)]
+    pub shard: Option<(u32, u32)>,
+    /// Write what was chosen to FILE.lock
+    #[arg(long)]
+    pub freeze: bool,
+    /// Write the report's page here
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Write every measurement here, a JSON value a line
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Measure every configuration that is left after pruning, at most so many
+    #[arg(long, value_name = "N")]
+    pub exhaustive: Option<u32>,
+    /// For inputs, and for ties in the search
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Tune again what is already known
+    #[arg(long)]
+    pub force: bool,
+    /// auto, sim, cuda, cuda:N, or several: cuda:0,cuda:1
+    #[arg(long, default_value = "auto")]
+    pub device: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -156,6 +246,26 @@ fn size(text: &str) -> Result<(String, i64), String> {
         Ok(n) if n >= 0 => Ok((name, n)),
         _ => Err(format!("{value} is not a size")),
     }
+}
+
+/// `90`, `90s`, `5m`, `1h`, `500ms`.
+fn time(text: &str) -> Result<Duration, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let unit = match &text[end..] {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("write a time: 500ms, 60s, 5m, 1h".into()),
+    };
+    let n: f64 = text[..end].parse().map_err(|_| "write a time: 500ms, 60s, 5m, 1h".to_string())?;
+    Duration::try_from_secs_f64(n * unit).map_err(|e| e.to_string())
+}
+
+/// `I/N`, from 1.
+fn shard(text: &str) -> Result<(u32, u32), String> {
+    let parts = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+    parts.filter(|(i, n)| (1..=*n).contains(i)).ok_or_else(|| "write I/N with I from 1 to N: 1/4".into())
 }
 
 fn target(text: &str) -> Result<Target, String> {

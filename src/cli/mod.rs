@@ -3,10 +3,12 @@
 mod args;
 mod bench;
 mod check;
+mod db;
 mod doctor;
 mod emit;
 mod report;
 mod run;
+mod tune;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
@@ -71,6 +73,9 @@ fn run(command: Command) -> Outcome {
         Command::Why { op } => emit::why(&op),
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Tune(args) => tune::tune(&args),
+        Command::Db(command) => db::db(&command),
+        Command::TuneWorker => tune::worker(),
     };
     done.unwrap_or_else(|e| {
         let _ = writeln!(std::io::stderr(), "{e}");

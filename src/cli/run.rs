@@ -61,7 +61,10 @@ fn run_one(
     args: &RunArgs,
     schedule: Option<String>,
 ) -> Result<(Report, Outputs)> {
-    let compiled = bound.compile(device)?;
+    let compiled = match args.locked {
+        true => girih::tune::lock::compile(&args.op.file, bound, device)?,
+        false => bound.compile(device)?,
+    };
     let ran = compiled.run(&made.inputs, &RunOptions { poison: args.check, timed: TIMED })?;
     let checks = if args.check { compiled.check(&made.inputs, &ran.outputs)? } else { Vec::new() };
     Ok((Report::new(&compiled, &ran, &checks, &made.rows, schedule), ran.outputs))

@@ -180,7 +180,7 @@ pub fn effective(plan: &Plan, target: &Target, schedule: &Schedule) -> Schedule 
 }
 
 /// What a kernel leaves open, narrowed by the `tile` blocks.
-fn open(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
+pub fn choices(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
     let written = written(plan, k, target);
     let mut open = super::space(plan, k, target);
     for c in &mut open {
@@ -205,7 +205,7 @@ pub fn schedules(plan: &Plan, target: &Target) -> Vec<Schedule> {
     let mut all = vec![Schedule::default()];
     for k in &plan.kernels {
         let mut own = vec![Schedule::default()];
-        for c in open(plan, k, target) {
+        for c in choices(plan, k, target) {
             let wider = own.iter().flat_map(|s| {
                 c.values.iter().map(|v| {
                     let mut s = s.clone();

@@ -1,0 +1,323 @@
+//! A tuning as one HTML page without anything from outside: times against each setting, a roofline with all candidates,
+//! why the winner won, why others were lost, and the winning `tile` block to paste.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// What a page shows.
+#[derive(Clone, Debug, Default)]
+pub struct Tuning {
+    pub title: String,
+    pub device: String,
+    pub rows: Vec<Row>,
+    /// Index of the winner.
+    pub best: Option<usize>,
+    pub default: Option<usize>,
+    /// Rank correlation of the model with the times.
+    pub correlation: Option<f64>,
+    pub tile_block: String,
+    pub notes: Vec<String>,
+    /// Left out without compiling: why, and how many.
+    pub pruned: Vec<(String, usize)>,
+    /// Bytes and products a second that the device can do at most.
+    pub peaks: (f64, f64),
+}
+
+/// A candidate.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    pub label: String,
+    /// `kernel.block m`, `128`
+    pub settings: Vec<(String, String)>,
+    pub us: Option<f64>,
+    pub spread: (f64, f64),
+    pub predicted: f64,
+    pub failure: Option<String>,
+    pub bytes: f64,
+    pub flop: f64,
+    /// What the model says its kernels wait for: name and microseconds.
+    pub parts: Vec<(String, f64)>,
+}
+
+const STYLE: &str = "body{font:14px/1.4 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}\
+h1{font-size:20px}h2{font-size:16px;margin-top:2em}table{border-collapse:collapse;width:100%}\
+td,th{text-align:left;padding:2px 8px;border-bottom:1px solid #ddd;vertical-align:top}td.n{text-align:right}\
+pre{background:#f4f4f4;padding:1em;overflow-x:auto}svg{background:#fafafa;border:1px solid #ddd;margin:4px}\
+.best{fill:#c00}.dot{fill:#36c;fill-opacity:.6}.own{fill:#e90}text{font:11px sans-serif;fill:#333}line{stroke:#bbb}";
+
+/// The page.
+pub fn page(t: &Tuning) -> String {
+    let mut s = String::new();
+    let title = escape(&t.title);
+    let _ = write!(s, "<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>");
+    let _ = write!(s, "<h1>{title}</h1><p>{}</p>", escape(&t.device));
+    winner(t, &mut s);
+    let _ = write!(s, "<h2>Time against each setting</h2><p>Red: the winner. Orange: the forms' own choice.</p>");
+    for name in setting_names(t) {
+        against(t, &name, &mut s);
+    }
+    let _ = write!(s, "<h2>Roofline</h2>");
+    roofline(t, &mut s);
+    let _ = write!(s, "<h2>The model beside the times</h2>");
+    if let Some(c) = t.correlation {
+        let _ = write!(s, "<p>Rank correlation {c:.2}.</p>");
+    }
+    let points: Vec<_> = timed(t).map(|(i, r, us)| (r.predicted, us, i)).collect();
+    scatter(t, &points, ("predicted us", "measured us"), &[], &mut s);
+    table(t, &mut s);
+    s
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn timed(t: &Tuning) -> impl Iterator<Item = (usize, &Row, f64)> {
+    t.rows.iter().enumerate().filter_map(|(i, r)| Some((i, r, r.us?)))
+}
+
+fn class(t: &Tuning, i: usize) -> &'static str {
+    if t.best == Some(i) {
+        "best"
+    } else if t.default == Some(i) {
+        "own"
+    } else {
+        "dot"
+    }
+}
+
+/// What won, by how much, and what the model says that it waits for less.
+fn winner(t: &Tuning, s: &mut String) {
+    let Some(best) = t.best.map(|b| &t.rows[b]) else {
+        let _ = write!(s, "<p><b>No configuration could be used.</b></p>");
+        return;
+    };
+    let us = best.us.unwrap_or(0.0);
+    let _ = write!(s, "<p><b>{us:.2} us</b> ({:.2} to {:.2}): {}</p>", best.spread.0, best.spread.1, escape(&best.label));
+    if let Some(own) = t.default.map(|d| &t.rows[d]).filter(|r| r.us.is_some()) {
+        let before = own.us.unwrap_or(us);
+        let _ = write!(s, "<p>{:.1}% less than the forms' own choice ({before:.2} us).</p>", 100.0 * (1.0 - us / before.max(1e-9)));
+        let _ = write!(s, "<h2>Why it won</h2><table><tr><th>resource, by the model<th>winner, us a wave<th>own choice, us a wave");
+        for (name, part) in &best.parts {
+            let other = own.parts.iter().find(|p| p.0 == *name).map_or(0.0, |p| p.1);
+            let mark = if part * 1.05 < other { " (less)" } else { "" };
+            let _ = write!(s, "<tr><td>{}<td class=n>{part:.2}{mark}<td class=n>{other:.2}", escape(name));
+        }
+        let _ = write!(s, "</table>");
+    }
+    let _ = write!(s, "<h2>To paste</h2><pre>{}</pre>", escape(&t.tile_block));
+    for n in &t.notes {
+        let _ = write!(s, "<p>Note: {}</p>", escape(n));
+    }
+}
+
+fn setting_names(t: &Tuning) -> BTreeSet<String> {
+    t.rows.iter().flat_map(|r| &r.settings).map(|(n, _)| n.clone()).collect()
+}
+
+const WIDTH: f64 = 340.0;
+const HEIGHT: f64 = 200.0;
+const EDGE: f64 = 42.0;
+
+/// Dots over the values of one setting; candidates that leave it to the form stand first.
+fn against(t: &Tuning, name: &str, s: &mut String) {
+    let of = |r: &Row| r.settings.iter().find(|x| x.0 == name).map_or("own", |x| &x.1).to_string();
+    let mut values: Vec<String> = t.rows.iter().map(of).collect::<BTreeSet<_>>().into_iter().collect();
+    values.sort_by_key(|v| (v != "own", v.parse::<i64>().unwrap_or(i64::MAX), v.clone()));
+    let (lo, hi) = bounds(timed(t).map(|x| x.2));
+    let place = |us: f64| HEIGHT - EDGE - scale(us, lo, hi) * (HEIGHT - 2.0 * EDGE);
+    let step = (WIDTH - 2.0 * EDGE) / values.len().max(1) as f64;
+    open(s, name);
+    axis(s, lo, hi);
+    for (i, v) in values.iter().enumerate() {
+        let x = EDGE + step * (i as f64 + 0.5);
+        let _ = write!(s, "<text x={x:.0} y={:.0} text-anchor=middle>{}</text>", HEIGHT - 24.0, escape(v));
+        for (at, r, us) in timed(t).filter(|x| of(x.1) == *v) {
+            let shift = (at % 7) as f64 - 3.0;
+            dot(s, x + shift * 2.0, place(us), class(t, at), &format!("{} {us:.2} us", r.label));
+        }
+    }
+    let _ = write!(s, "</svg>");
+}
+
+fn open(s: &mut String, title: &str) {
+    let _ = write!(s, "<svg width={WIDTH} height={HEIGHT}><text x=8 y=16>{}</text>", escape(title));
+}
+
+fn axis(s: &mut String, lo: f64, hi: f64) {
+    for part in [0.0, 0.5, 1.0] {
+        let y = HEIGHT - EDGE - part * (HEIGHT - 2.0 * EDGE);
+        let v = lo * (hi / lo).powf(part);
+        let _ = write!(s, "<line x1={EDGE} x2={:.0} y1={y:.0} y2={y:.0} />", WIDTH - 8.0);
+        let _ = write!(s, "<text x=4 y={:.0}>{}</text>", y + 4.0, short(v));
+    }
+}
+
+fn short(v: f64) -> String {
+    match v {
+        v if v >= 1e12 => format!("{:.1}T", v / 1e12),
+        v if v >= 1e9 => format!("{:.1}G", v / 1e9),
+        v if v >= 1e4 => format!("{:.0}k", v / 1e3),
+        v if v >= 100.0 => format!("{v:.0}"),
+        v => format!("{v:.1}"),
+    }
+}
+
+fn dot(s: &mut String, x: f64, y: f64, class: &str, title: &str) {
+    let r = if class == "dot" { 3 } else { 5 };
+    let _ = write!(s, "<circle cx={x:.1} cy={y:.1} r={r} class={class}><title>{}</title></circle>", escape(title));
+}
+
+/// Ends of a logarithmic axis.
+fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (lo, hi) = values.filter(|v| *v > 0.0).fold((f64::MAX, 0.0f64), |(a, b), v| (a.min(v), b.max(v)));
+    if hi == 0.0 { (1.0, 10.0) } else { (lo * 0.95, hi * 1.05) }
+}
+
+fn scale(v: f64, lo: f64, hi: f64) -> f64 {
+    (v.max(1e-12) / lo).ln() / (hi / lo).ln().max(1e-9)
+}
+
+fn scatter(t: &Tuning, points: &[(f64, f64, usize)], (xs, ys): (&str, &str), roof: &[(f64, f64)], s: &mut String) {
+    let (x0, x1) = bounds(points.iter().map(|p| p.0).chain(roof.iter().map(|r| r.0)));
+    let (y0, y1) = bounds(points.iter().map(|p| p.1).chain(roof.iter().map(|r| r.1)));
+    let px = |x: f64| EDGE + scale(x, x0, x1) * (WIDTH - EDGE - 12.0);
+    let py = |y: f64| HEIGHT - EDGE - scale(y, y0, y1) * (HEIGHT - 2.0 * EDGE);
+    open(s, &format!("{ys} over {xs}"));
+    axis(s, y0, y1);
+    for part in [0.0, 0.5, 1.0] {
+        let x = x0 * (x1 / x0).powf(part);
+        let _ = write!(s, "<text x={:.0} y={:.0} text-anchor=middle>{}</text>", px(x), HEIGHT - 24.0, short(x));
+    }
+    for pair in roof.windows(2) {
+        let [(a, b), (c, d)] = [pair[0], pair[1]];
+        let _ = write!(s, "<line x1={:.0} y1={:.0} x2={:.0} y2={:.0} style='stroke:#333' />", px(a), py(b), px(c), py(d));
+    }
+    for (x, y, i) in points {
+        dot(s, px(*x), py(*y), class(t, *i), &t.rows[*i].label);
+    }
+    let _ = write!(s, "</svg>");
+}
+
+/// Operations a second over operations a byte where there are products, else bytes a second over bytes.
+fn roofline(t: &Tuning, s: &mut String) {
+    let (memory, products) = t.peaks;
+    let flops = timed(t).any(|(_, r, _)| r.flop > 0.0);
+    if flops {
+        let points: Vec<_> = timed(t)
+            .filter(|x| x.1.flop > 0.0 && x.1.bytes > 0.0)
+            .map(|(i, r, us)| (r.flop / r.bytes, r.flop / us * 1e6, i))
+            .collect();
+        let (lo, hi) = bounds(points.iter().map(|p| p.0));
+        let knee = products / memory;
+        let mut roof: Vec<f64> = vec![lo, knee.clamp(lo, hi), hi];
+        roof.dedup();
+        let roof: Vec<_> = roof.into_iter().map(|x| (x, (x * memory).min(products))).collect();
+        scatter(t, &points, ("operations a byte of device memory", "operations a second"), &roof, s);
+    } else {
+        let points: Vec<_> = timed(t).map(|(i, r, us)| (r.bytes.max(1.0), r.bytes.max(1.0) / us * 1e6, i)).collect();
+        let (lo, hi) = bounds(points.iter().map(|p| p.0));
+        scatter(t, &points, ("bytes", "bytes a second"), &[(lo, memory), (hi, memory)], s);
+    }
+}
+
+/// Every candidate, the fastest first, then those without a time.
+fn table(t: &Tuning, s: &mut String) {
+    let mut order: Vec<usize> = (0..t.rows.len()).collect();
+    order.sort_by(|&a, &b| {
+        let us = |i: usize| t.rows[i].us.unwrap_or(f64::INFINITY);
+        us(a).total_cmp(&us(b)).then(a.cmp(&b))
+    });
+    let best = t.best.and_then(|b| t.rows[b].us);
+    let _ = write!(s, "<h2>All candidates</h2><table><tr><th>us<th>predicted<th>settings<th>why not");
+    for r in order.into_iter().map(|i| &t.rows[i]) {
+        let us = r.us.map_or("-".into(), |v| format!("{v:.2}"));
+        let why = match (&r.failure, r.us, best) {
+            (Some(f), _, _) => escape(f),
+            (None, Some(us), Some(best)) if us > best => format!("{:.1}% slower", 100.0 * (us / best - 1.0)),
+            _ => String::new(),
+        };
+        let label = escape(&r.label);
+        let _ = write!(s, "<tr><td class=n>{us}<td class=n>{:.2}<td>{label}<td>{why}", r.predicted);
+    }
+    let _ = write!(s, "</table>");
+    if !t.pruned.is_empty() {
+        let _ = write!(s, "<h2>Left out without compiling</h2><table><tr><th>points<th>why");
+        for (why, n) in &t.pruned {
+            let _ = write!(s, "<tr><td class=n>{n}<td>{}", escape(why));
+        }
+        let _ = write!(s, "</table>");
+    }
+}
+
+/// Spearman's rank correlation; `None` for fewer than three pairs, or where one side is all alike.
+pub fn rank_correlation(pairs: &[(f64, f64)]) -> Option<f64> {
+    if pairs.len() < 3 {
+        return None;
+    }
+    let a = ranks(pairs.iter().map(|p| p.0).collect());
+    let b = ranks(pairs.iter().map(|p| p.1).collect());
+    let mean = (pairs.len() as f64 - 1.0) / 2.0;
+    let sum = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(p, q)| (p - mean) * (q - mean)).sum::<f64>();
+    let (va, vb) = (sum(&a, &a), sum(&b, &b));
+    (va > 0.0 && vb > 0.0).then(|| sum(&a, &b) / (va * vb).sqrt())
+}
+
+/// The rank of each value, from 0; equal values share the mean of theirs.
+fn ranks(values: Vec<f64>) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut i = 0;
+    while i < order.len() {
+        let equal = order[i..].iter().take_while(|&&o| values[o] == values[order[i]]).count();
+        for &o in &order[i..i + equal] {
+            ranks[o] = i as f64 + (equal as f64 - 1.0) / 2.0;
+        }
+        i += equal;
+    }
+    ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_correlate() {
+        let up = [(1.0, 10.0), (2.0, 20.0), (3.0, 21.0)];
+        assert_eq!(rank_correlation(&up), Some(1.0));
+        let down = [(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)];
+        assert_eq!(rank_correlation(&down), Some(-1.0));
+        assert_eq!(rank_correlation(&[(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]), None);
+        assert!(rank_correlation(&[(1.0, 1.0), (1.0, 2.0), (2.0, 3.0)]).unwrap() > 0.8);
+    }
+
+    #[test]
+    fn a_page_is_whole_and_loads_nothing() {
+        let row = |m: &str, us| Row {
+            label: format!("block m = {m} <b>"),
+            settings: vec![("y.block m".into(), m.into())],
+            us,
+            predicted: 3.0,
+            bytes: 100.0,
+            flop: 1000.0,
+            failure: us.is_none().then(|| "spills".to_string()),
+            ..Row::default()
+        };
+        let t = Tuning {
+            title: "f".into(),
+            rows: vec![row("16", Some(4.0)), row("32", Some(2.0)), row("64", None)],
+            best: Some(1),
+            default: Some(0),
+            peaks: (4e12, 8e14),
+            ..Tuning::default()
+        };
+        let text = page(&t);
+        assert!(text.contains("2.00 us") && text.contains("50.0% less") && text.contains("spills"), "{text}");
+        assert!(!text.contains("http") && !text.contains("<b>\"") && !text.contains("= 16 <b>"), "{text}");
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+        assert_eq!(text.matches("<svg").count(), text.matches("</svg>").count());
+        page(&Tuning::default());
+    }
+}

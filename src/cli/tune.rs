@@ -1,0 +1,239 @@
+//! `girih tune`, and the worker that it starts.
+
+use super::Outcome;
+use super::args::TuneArgs;
+use super::run::choose;
+use girih::device::DeviceName;
+use girih::tune::run::{self, Progress, Request, Tuned, one_line};
+use girih::tune::worker::{Nothing, serve};
+use girih::tune::{lock, profile, store};
+use girih::{Device, Error, Op, Result};
+use girih_autotune::measure::{Limits, Starter};
+use girih_autotune::protocol::Job;
+use girih_autotune::search::Options;
+use girih_autotune::{model, prune, space::Space};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Write;
+
+pub fn worker() -> Result<Outcome> {
+    serve(std::io::stdin().lock(), std::io::stdout(), &mut Nothing)?;
+    Ok(Outcome::Right)
+}
+
+pub fn tune(args: &TuneArgs) -> Result<Outcome> {
+    if args.space {
+        return show_space(args);
+    }
+    let points = points(args)?;
+    let several = points.len() > 1;
+    for op in points {
+        tune_one(args, &op, several)?;
+    }
+    Ok(Outcome::Right)
+}
+
+/// The op at the sizes that are given, else at each point of its profiles.
+fn points(args: &TuneArgs) -> Result<Vec<Op>> {
+    let op = choose(&args.op)?;
+    let given = |name: &str| {
+        args.op.dims.iter().any(|d| d.0 == name) || args.op.consts.iter().any(|c| c.0 == name)
+    };
+    let with = |point: &profile::Point| {
+        point.iter().filter(|(name, _)| !given(name)).fold(op.clone(), |op, (name, value)| {
+            let size = op.ast().sizes.iter().any(|s| s.name.text == *name);
+            match value.parse() {
+                Ok(n) if size => op.dim(name, n),
+                _ => op.constant(name, value),
+            }
+        })
+    };
+    let mut made: Vec<Op> = Vec::new();
+    for point in profile::points(op.kernel(), op.name()) {
+        let op = with(&point);
+        if !made.iter().any(|m| bound_alike(m, &op)) {
+            made.push(op);
+        }
+    }
+    Ok(if made.is_empty() { vec![op] } else { made })
+}
+
+fn bound_alike(a: &Op, b: &Op) -> bool {
+    let (a, b) = (a.bindings(), b.bindings());
+    a.dims == b.dims && a.consts == b.consts
+}
+
+fn request(args: &TuneArgs, op: &Op) -> Result<Request> {
+    let program = std::env::current_exe().map_err(|e| Error::argument("girih", e.to_string()))?;
+    let bindings = op.bindings();
+    let cores = std::thread::available_parallelism().map_or(2, |n| n.get());
+    Ok(Request {
+        job: Job {
+            file: args.op.file.display().to_string(),
+            op: op.name().to_string(),
+            dims: bindings.dims.clone(),
+            consts: bindings.consts.clone(),
+            target: args.op.target.map(|t| t.name.to_string()),
+            seed: args.seed,
+            ..Job::default()
+        },
+        devices: run::devices(&args.device)?,
+        options: Options {
+            trials: args.trials,
+            shard: args.shard,
+            seed: args.seed,
+            exhaustive: args.exhaustive,
+            exact: false,
+        },
+        budget: args.budget,
+        starter: Starter { command: vec![program.into(), "tune-worker".into()], limits: Limits::default() },
+        compilers: cores.saturating_sub(1).clamp(1, 12),
+        force: args.force,
+        bugs: store::database().own().and_then(|d| Some(d.parent()?.join("bugs"))),
+    })
+}
+
+fn tune_one(args: &TuneArgs, op: &Op, several: bool) -> Result<()> {
+    let request = request(args, op)?;
+    let bar = bar(args);
+    let mut see = |p: &Progress| {
+        bar.set_position(p.done as u64);
+        let best = p.best_us.map_or(String::new(), |b| format!("best {b:.2} us"));
+        bar.set_message(format!("{best}, {} failed, last: {}", p.failed, first_line(&p.last)));
+    };
+    let tuned = run::tune(&request, &store::database(), &mut see)?;
+    bar.finish_and_clear();
+    let Some(record) = &tuned.record else { return Err(run::all_failed(&tuned)) };
+    super::print(&text(&tuned));
+    if let Some(path) = &args.log {
+        log(path, &tuned, several)?;
+    }
+    if let Some(path) = &args.report {
+        let path = if several { beside(path, &tuned) } else { path.clone() };
+        let page = girih_autotune::report::page(&girih::tune::report::tuning(&tuned));
+        std::fs::write(&path, page).map_err(|e| Error::file(&path, format!("cannot be written: {e}")))?;
+        super::print(&format!("  report {}\n", path.display()));
+    }
+    if args.freeze {
+        let path = lock::freeze(&args.op.file, &tuned.key, record)?;
+        super::print(&format!("  frozen in {}\n", path.display()));
+    }
+    Ok(())
+}
+
+/// A report's name for one of several points.
+fn beside(path: &std::path::Path, tuned: &Tuned) -> std::path::PathBuf {
+    let shape: String = tuned.key.shape().chars().map(|c| if c == ' ' { '_' } else { c }).collect();
+    let stem = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
+    path.with_file_name(format!("{stem}-{shape}.html"))
+}
+
+fn bar(args: &TuneArgs) -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {pos} measured, {wide_msg}");
+    let bar = match args.trials {
+        Some(n) => ProgressBar::new(n.into()),
+        None => ProgressBar::new_spinner(),
+    };
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or("")
+}
+
+/// What was found, for people.
+fn text(tuned: &Tuned) -> String {
+    let Some(r) = &tuned.record else { return String::new() };
+    let mut s = String::new();
+    let known = if tuned.known { " (known; --force tunes again)" } else { "" };
+    let _ = writeln!(s, "{} at {} on {}{known}", tuned.key.op, tuned.key.shape(), tuned.key.device);
+    let gain = if r.default_us > 0.0 { format!(", {:.2} us untuned", r.default_us) } else { String::new() };
+    let _ = writeln!(s, "  best {:.2} us{gain}, model {:.2} us", r.us, r.predicted_us);
+    let _ = writeln!(s, "  {}", one_line(&r.configuration));
+    let found = &tuned.found;
+    if !tuned.known {
+        let pruned: usize = found.pruned.values().sum();
+        let (tried, failed) = (r.trials, r.failed);
+        let _ = writeln!(
+            s,
+            "  {} points looked at, {pruned} pruned, {tried} measured, {failed} failed, in {:.1} s",
+            found.lowered, r.seconds
+        );
+        if let Some(c) = girih::tune::report::rank_correlation(found) {
+            let _ = writeln!(s, "  rank correlation of the model with the times: {c:.2}");
+        }
+    }
+    for n in tuned.notes.iter().chain(&r.notes) {
+        let _ = writeln!(s, "  note: {n}");
+    }
+    for b in &tuned.bugs {
+        let _ = writeln!(s, "  WRONG VALUES, please report: {}", b.display());
+    }
+    s += &run::tile_block(&tuned.key.op, &tuned.target, &r.configuration);
+    s
+}
+
+/// Every measurement, a JSON value a line.
+fn log(path: &std::path::Path, tuned: &Tuned, append: bool) -> Result<()> {
+    let mut text = String::new();
+    for t in &tuned.found.trials {
+        let (us, why) = match &t.result {
+            Ok(s) => (Some(s.us), None),
+            Err(f) => (None, Some(f.to_string())),
+        };
+        let row = serde_json::json!({
+            "op": tuned.key.op, "dims": tuned.key.dims, "arguments": tuned.key.arguments,
+            "device": tuned.key.device, "fusion": t.configuration.fusion, "schedule": t.configuration.schedule,
+            "predicted_us": t.predicted, "us": us, "calls": t.calls, "failure": why,
+        });
+        text += &format!("{row}\n");
+    }
+    let failed = |e: std::io::Error| Error::file(path, format!("cannot be written: {e}"));
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .write(true)
+        .append(append)
+        .truncate(!append)
+        .open(path)
+        .map_err(failed)?;
+    std::io::Write::write_all(&mut file, text.as_bytes()).map_err(failed)
+}
+
+/// Points of the space that are listed with their predicted times.
+const LISTED: usize = 10;
+
+fn show_space(args: &TuneArgs) -> Result<Outcome> {
+    let device = Device::open(DeviceName::Sim, args.op.target)?;
+    let op = points(args)?.into_iter().next().ok_or_else(|| Error::argument("op", "there is none"))?;
+    let (bound, target) = (op.bind()?, device.target()?);
+    let plan = bound.plan(&device)?;
+    let space = Space::of(&plan, &target);
+    space.check(&plan, &target).map_err(|e| Error::Refused(e.to_string()))?;
+    let mut text = space.to_string();
+    for k in &space.kernels {
+        let mut rows = Vec::new();
+        let mut refused = 0;
+        for p in k.points().take(args.exhaustive.unwrap_or(500) as usize) {
+            match prune::judge(&plan, &target, &k.schedule(p)) {
+                Ok(program) => rows.push((model::predict(&program, &target), p)),
+                Err(_) => refused += 1,
+            }
+        }
+        rows.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        rows.dedup_by(|a, b| a.0 == b.0);
+        let _ = writeln!(
+            text,
+            "kernel {}: of the first {} points {refused} are refused; predicted for the whole op:",
+            k.kernel,
+            refused + rows.len()
+        );
+        for (us, p) in rows.iter().take(LISTED) {
+            let s = k.schedule(*p).to_string().lines().collect::<Vec<_>>().join("; ");
+            let _ = writeln!(text, "  {us:9.2} us  {}", if s.is_empty() { "the form's own choice" } else { &s });
+        }
+    }
+    super::print(&text);
+    Ok(Outcome::Right)
+}

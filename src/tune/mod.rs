@@ -1,0 +1,12 @@
+//! Tuning: searching for the best configuration of an op (`run`), keeping it (`store`), and using it (`choose`, `lock`).
+
+pub mod choose;
+mod gpu;
+pub mod lock;
+pub mod profile;
+pub mod report;
+pub mod run;
+mod sim;
+mod small;
+pub mod store;
+pub mod worker;

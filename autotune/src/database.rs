@@ -200,7 +200,8 @@ impl Database {
 }
 
 fn listed(folder: &Path) -> Vec<PathBuf> {
-    let mut all: Vec<PathBuf> = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    let mut all: Vec<PathBuf> =
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
     all.sort();
     all
 }
@@ -226,7 +227,9 @@ impl Unread {
     fn note(&self, path: &Path) -> Option<String> {
         match self {
             Unread::Missing => None,
-            Unread::Damaged(why) => Some(format!("{} is no tuning record ({why}) and is not used", path.display())),
+            Unread::Damaged(why) => {
+                Some(format!("{} is no tuning record ({why}) and is not used", path.display()))
+            }
         }
     }
 }
@@ -271,7 +274,11 @@ mod tests {
     }
 
     fn record(us: f64) -> Record {
-        Record { us, configuration: Configuration { schedule: "y.stages = 3\n".into(), ..Default::default() }, ..Default::default() }
+        Record {
+            us,
+            configuration: Configuration { schedule: "y.stages = 3\n".into(), ..Default::default() },
+            ..Default::default()
+        }
     }
 
     #[test]

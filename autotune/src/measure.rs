@@ -20,7 +20,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { start: Duration::from_secs(60), compile: Duration::from_secs(20), run: Duration::from_secs(30) }
+        Limits {
+            start: Duration::from_secs(60),
+            compile: Duration::from_secs(20),
+            run: Duration::from_secs(30),
+        }
     }
 }
 
@@ -109,8 +113,9 @@ impl Process {
     /// The next reply, or why there is none. After a failure the process is of no more use.
     fn hear(&mut self, limit: Duration, late: FailureKind) -> Result<Reply, Failure> {
         match self.lines.recv_timeout(limit) {
-            Ok(line) => serde_json::from_str(&line)
-                .map_err(|e| Failure::new(FailureKind::Crash, format!("its words make no sense: {e}: {line}"))),
+            Ok(line) => serde_json::from_str(&line).map_err(|e| {
+                Failure::new(FailureKind::Crash, format!("its words make no sense: {e}: {line}"))
+            }),
             Err(RecvTimeoutError::Timeout) => {
                 Err(Failure::new(late, format!("no answer in {:.1} s", limit.as_secs_f64())))
             }
@@ -161,7 +166,9 @@ impl Worker {
         let line =
             serde_json::to_string(request).map_err(|e| Failure::new(FailureKind::Other, e.to_string()))?;
         let answer = self.exchange(&line, request.id, limit, late);
-        if let Err(Failure { kind: FailureKind::Crash | FailureKind::Hang | FailureKind::SlowCompile, .. }) = answer
+        if let Err(Failure {
+            kind: FailureKind::Crash | FailureKind::Hang | FailureKind::SlowCompile, ..
+        }) = answer
         {
             self.process = None;
             self.lost += 1;
@@ -200,7 +207,9 @@ impl Worker {
         match reply {
             Reply::Done { id: n, done } if n == id => Ok(done),
             Reply::Failed { id: n, failure } if n == id => Err(failure),
-            other => Err(Failure::new(FailureKind::Crash, format!("an answer to another question: {other:?}"))),
+            other => {
+                Err(Failure::new(FailureKind::Crash, format!("an answer to another question: {other:?}")))
+            }
         }
     }
 }
@@ -232,7 +241,11 @@ impl Pool {
 
     /// Answers every request: what is measured is compiled first, by several workers at once. `seen` hears each
     /// answer as it comes.
-    pub fn run(&mut self, requests: Vec<Request>, seen: &mut dyn FnMut(u64, &Result<Done, Failure>)) -> Answers {
+    pub fn run(
+        &mut self,
+        requests: Vec<Request>,
+        seen: &mut dyn FnMut(u64, &Result<Done, Failure>),
+    ) -> Answers {
         let late = self.late();
         let deadline = self.deadline;
         if late {
@@ -289,7 +302,10 @@ fn compile_all(
             return;
         }
         let question = Request { task: Task::Compile, ..request.clone() };
-        match worker.ask(&question).and_then(|d| accept(d, strict && !request.configuration.schedule.is_empty())) {
+        match worker
+            .ask(&question)
+            .and_then(|d| accept(d, strict && !request.configuration.schedule.is_empty()))
+        {
             Ok(()) => {
                 let _ = to_bench.send(request);
             }

@@ -132,7 +132,8 @@ fn kernel(k: &Kernel, target: &Target) -> KernelTime {
 /// Seconds that each resource of a multiprocessor needs for a wave.
 fn wave(k: &Kernel, b: &Block, on_each: f64) -> Vec<(&'static str, f64)> {
     let warps = f64::from(k.threads().div_ceil(32));
-    let in_flight = if b.asynchronous { f64::from(k.shared_bytes()) } else { b.in_flight * f64::from(k.threads()) };
+    let in_flight =
+        if b.asynchronous { f64::from(k.shared_bytes()) } else { b.in_flight * f64::from(k.threads()) };
     let fly = LATENCY / (on_each * in_flight).max(1.0);
     vec![
         ("tensor cores", on_each * b.tensor_cycles / CLOCK),

@@ -49,10 +49,14 @@ pre{background:#f4f4f4;padding:1em;overflow-x:auto}svg{background:#fafafa;border
 pub fn page(t: &Tuning) -> String {
     let mut s = String::new();
     let title = escape(&t.title);
-    let _ = write!(s, "<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>");
+    let _ = write!(
+        s,
+        "<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
+    );
     let _ = write!(s, "<h1>{title}</h1><p>{}</p>", escape(&t.device));
     winner(t, &mut s);
-    let _ = write!(s, "<h2>Time against each setting</h2><p>Red: the winner. Orange: the forms' own choice.</p>");
+    let _ =
+        write!(s, "<h2>Time against each setting</h2><p>Red: the winner. Orange: the forms' own choice.</p>");
     for name in setting_names(t) {
         against(t, &name, &mut s);
     }
@@ -93,11 +97,24 @@ fn winner(t: &Tuning, s: &mut String) {
         return;
     };
     let us = best.us.unwrap_or(0.0);
-    let _ = write!(s, "<p><b>{us:.2} us</b> ({:.2} to {:.2}): {}</p>", best.spread.0, best.spread.1, escape(&best.label));
+    let _ = write!(
+        s,
+        "<p><b>{us:.2} us</b> ({:.2} to {:.2}): {}</p>",
+        best.spread.0,
+        best.spread.1,
+        escape(&best.label)
+    );
     if let Some(own) = t.default.map(|d| &t.rows[d]).filter(|r| r.us.is_some()) {
         let before = own.us.unwrap_or(us);
-        let _ = write!(s, "<p>{:.1}% less than the forms' own choice ({before:.2} us).</p>", 100.0 * (1.0 - us / before.max(1e-9)));
-        let _ = write!(s, "<h2>Why it won</h2><table><tr><th>resource, by the model<th>winner, us a wave<th>own choice, us a wave");
+        let _ = write!(
+            s,
+            "<p>{:.1}% less than the forms' own choice ({before:.2} us).</p>",
+            100.0 * (1.0 - us / before.max(1e-9))
+        );
+        let _ = write!(
+            s,
+            "<h2>Why it won</h2><table><tr><th>resource, by the model<th>winner, us a wave<th>own choice, us a wave"
+        );
         for (name, part) in &best.parts {
             let other = own.parts.iter().find(|p| p.0 == *name).map_or(0.0, |p| p.1);
             let mark = if part * 1.05 < other { " (less)" } else { "" };
@@ -165,7 +182,11 @@ fn short(v: f64) -> String {
 
 fn dot(s: &mut String, x: f64, y: f64, class: &str, title: &str) {
     let r = if class == "dot" { 3 } else { 5 };
-    let _ = write!(s, "<circle cx={x:.1} cy={y:.1} r={r} class={class}><title>{}</title></circle>", escape(title));
+    let _ = write!(
+        s,
+        "<circle cx={x:.1} cy={y:.1} r={r} class={class}><title>{}</title></circle>",
+        escape(title)
+    );
 }
 
 /// Ends of a logarithmic axis.
@@ -178,7 +199,13 @@ fn scale(v: f64, lo: f64, hi: f64) -> f64 {
     (v.max(1e-12) / lo).ln() / (hi / lo).ln().max(1e-9)
 }
 
-fn scatter(t: &Tuning, points: &[(f64, f64, usize)], (xs, ys): (&str, &str), roof: &[(f64, f64)], s: &mut String) {
+fn scatter(
+    t: &Tuning,
+    points: &[(f64, f64, usize)],
+    (xs, ys): (&str, &str),
+    roof: &[(f64, f64)],
+    s: &mut String,
+) {
     let (x0, x1) = bounds(points.iter().map(|p| p.0).chain(roof.iter().map(|r| r.0)));
     let (y0, y1) = bounds(points.iter().map(|p| p.1).chain(roof.iter().map(|r| r.1)));
     let px = |x: f64| EDGE + scale(x, x0, x1) * (WIDTH - EDGE - 12.0);
@@ -187,11 +214,19 @@ fn scatter(t: &Tuning, points: &[(f64, f64, usize)], (xs, ys): (&str, &str), roo
     axis(s, y0, y1);
     for part in [0.0, 0.5, 1.0] {
         let x = x0 * (x1 / x0).powf(part);
-        let _ = write!(s, "<text x={:.0} y={:.0} text-anchor=middle>{}</text>", px(x), HEIGHT - 24.0, short(x));
+        let _ =
+            write!(s, "<text x={:.0} y={:.0} text-anchor=middle>{}</text>", px(x), HEIGHT - 24.0, short(x));
     }
     for pair in roof.windows(2) {
         let [(a, b), (c, d)] = [pair[0], pair[1]];
-        let _ = write!(s, "<line x1={:.0} y1={:.0} x2={:.0} y2={:.0} style='stroke:#333' />", px(a), py(b), px(c), py(d));
+        let _ = write!(
+            s,
+            "<line x1={:.0} y1={:.0} x2={:.0} y2={:.0} style='stroke:#333' />",
+            px(a),
+            py(b),
+            px(c),
+            py(d)
+        );
     }
     for (x, y, i) in points {
         dot(s, px(*x), py(*y), class(t, *i), &t.rows[*i].label);
@@ -215,7 +250,8 @@ fn roofline(t: &Tuning, s: &mut String) {
         let roof: Vec<_> = roof.into_iter().map(|x| (x, (x * memory).min(products))).collect();
         scatter(t, &points, ("operations a byte of device memory", "operations a second"), &roof, s);
     } else {
-        let points: Vec<_> = timed(t).map(|(i, r, us)| (r.bytes.max(1.0), r.bytes.max(1.0) / us * 1e6, i)).collect();
+        let points: Vec<_> =
+            timed(t).map(|(i, r, us)| (r.bytes.max(1.0), r.bytes.max(1.0) / us * 1e6, i)).collect();
         let (lo, hi) = bounds(points.iter().map(|p| p.0));
         scatter(t, &points, ("bytes", "bytes a second"), &[(lo, memory), (hi, memory)], s);
     }

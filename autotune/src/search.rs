@@ -157,7 +157,9 @@ impl Search<'_> {
     fn kernels_by_share(&self, plan: usize) -> Vec<usize> {
         let space = &self.spaces[plan];
         let mut shares = vec![0.0; space.kernels.len()];
-        if let Ok(program) = prune::judge(&self.problem.plans[plan].1, &self.problem.target, &Schedule::default()) {
+        if let Ok(program) =
+            prune::judge(&self.problem.plans[plan].1, &self.problem.target, &Schedule::default())
+        {
             let times = model::times(&program, &self.problem.target);
             for (i, k) in space.kernels.iter().enumerate() {
                 let rows = program.forms.iter().filter(|f| f.kernel == k.kernel).flat_map(|f| &f.simt);
@@ -188,7 +190,9 @@ impl Search<'_> {
         let part = points.len().div_ceil(threads).max(1);
         let (problem, space) = (self.problem, &self.spaces[plan]);
         let made: Vec<Result<Candidate, Failure>> = std::thread::scope(|s| {
-            let work = |part: Vec<Vec<u64>>| move || part.iter().map(|p| lower(problem, space, plan, p)).collect::<Vec<_>>();
+            let work = |part: Vec<Vec<u64>>| {
+                move || part.iter().map(|p| lower(problem, space, plan, p)).collect::<Vec<_>>()
+            };
             let spawn = |chunk: &[Vec<u64>]| {
                 std::thread::Builder::new().stack_size(64 << 20).spawn_scoped(s, work(chunk.to_vec()))
             };
@@ -212,7 +216,8 @@ impl Search<'_> {
     /// Points of a kernel's space that the model looks at: all of them, or a sample that is the same for a seed.
     fn sampled(&self, plan: usize, kernel: usize) -> Vec<u64> {
         let size = self.spaces[plan].kernels[kernel].size();
-        let mine = |p: &u64| self.options.shard.is_none_or(|(i, n)| mix(*p, 0) % u64::from(n) == u64::from(i - 1));
+        let mine =
+            |p: &u64| self.options.shard.is_none_or(|(i, n)| mix(*p, 0) % u64::from(n) == u64::from(i - 1));
         let most = self.options.exhaustive.map_or(LOWERED, |n| (n as usize).max(LOWERED) * 8);
         if size <= most as u64 {
             return (0..size).filter(mine).collect();
@@ -278,7 +283,8 @@ impl Search<'_> {
     }
 
     fn rank(&self, trials: &mut [usize]) {
-        let key = |t: &usize| (self.found.trials[*t].us().unwrap_or(f64::INFINITY), &self.found.trials[*t].order);
+        let key =
+            |t: &usize| (self.found.trials[*t].us().unwrap_or(f64::INFINITY), &self.found.trials[*t].order);
         trials.sort_by(|a, b| {
             let (a, b) = (key(a), key(b));
             a.0.total_cmp(&b.0).then(a.1.cmp(b.1))
@@ -358,7 +364,8 @@ impl Search<'_> {
     fn winner(&self) -> Option<usize> {
         let timed = || self.found.trials.iter().enumerate().filter_map(|(i, t)| Some((i, t.us()?)));
         let least = timed().map(|(_, us)| us).min_by(f64::total_cmp)?;
-        let tied = timed().filter(|(_, us)| *us <= least * (1.0 + if self.options.exact { 0.0 } else { TIE }));
+        let tied =
+            timed().filter(|(_, us)| *us <= least * (1.0 + if self.options.exact { 0.0 } else { TIE }));
         tied.min_by(|a, b| self.found.trials[a.0].order.cmp(&self.found.trials[b.0].order)).map(|t| t.0)
     }
 
@@ -370,7 +377,9 @@ impl Search<'_> {
                 (0..self.found.trials.len()).filter(|&t| self.found.trials[t].us().is_some()).collect();
             self.rank(&mut last);
             last.truncate(4);
-            last.extend(self.found.default.filter(|d| !last.contains(d) && self.found.trials[*d].us().is_some()));
+            last.extend(
+                self.found.default.filter(|d| !last.contains(d) && self.found.trials[*d].us().is_some()),
+            );
             self.again(&last, CALLS[2]);
         }
         while let Some(best) = self.winner() {

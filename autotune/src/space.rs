@@ -60,7 +60,9 @@ impl Space {
                 }
             });
             let blamed = last.as_ref().and_then(|w| w.setting.clone()).or(first.setting.clone());
-            let own = blamed.as_ref().is_none_or(|b| k.choices.iter().any(|c| c.name() == *b || b.starts_with(&c.key)));
+            let own = blamed
+                .as_ref()
+                .is_none_or(|b| k.choices.iter().any(|c| c.name() == *b || b.starts_with(&c.key)));
             if !fits && own && (last.is_some() || self.kernels.len() == 1) {
                 let why = last.unwrap_or(first);
                 return Err(Box::new(Empty { kernel: k.kernel.clone(), setting: why.setting.clone(), why }));
@@ -167,7 +169,13 @@ impl fmt::Display for Space {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for k in &self.kernels {
             let points = k.size();
-            writeln!(f, "kernel {} ({}): {points} point{}", k.kernel, k.form.name(), if points == 1 { "" } else { "s" })?;
+            writeln!(
+                f,
+                "kernel {} ({}): {points} point{}",
+                k.kernel,
+                k.form.name(),
+                if points == 1 { "" } else { "s" }
+            )?;
             for c in &k.choices {
                 let values: Vec<String> = c.values.iter().map(word_text).collect();
                 match &values[..] {
@@ -259,6 +267,9 @@ mod tests {
     #[test]
     fn a_tile_block_reads_as_it_is_written() {
         let s = Schedule::parse("y.block m = 64\ny.block n = 128\ny.stages = 3").unwrap();
-        assert_eq!(tile_block("f", "sm_90a", &s), "tile f.y for sm_90 {   block m = 64, n = 128   stages = 3 }\n");
+        assert_eq!(
+            tile_block("f", "sm_90a", &s),
+            "tile f.y for sm_90 {   block m = 64, n = 128   stages = 3 }\n"
+        );
     }
 }

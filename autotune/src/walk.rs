@@ -287,7 +287,9 @@ impl<'k> Walk<'k> {
                 self.access(*mem, at, *count, false, times);
                 self.issue(f64::from(*count) * 0.5, times);
             }
-            Stmt::For { var, lo, hi, step, unroll, body } => self.repeat(*var, [lo, hi, step], *unroll, body, times),
+            Stmt::For { var, lo, hi, step, unroll, body } => {
+                self.repeat(*var, [lo, hi, step], *unroll, body, times)
+            }
             Stmt::While { cond, body } => self.follow(cond, body, times),
             Stmt::If { cond, then, otherwise } => self.branch(cond, then, otherwise, times),
             Stmt::Barrier | Stmt::WarpBarrier | Stmt::Fence => self.wait(times, 25.0),
@@ -468,7 +470,9 @@ impl<'k> Walk<'k> {
                 self.block.wavefronts += (64.0 * 16.0 * 2.0 + f64::from(*columns) * 32.0) / 128.0 * n / 4.0;
                 self.issue(1.0, times);
             }
-            Intrinsic::WgmmaWait(_) | Intrinsic::MbarrierWait | Intrinsic::CpAsyncWait(_) => self.wait(times, 40.0),
+            Intrinsic::WgmmaWait(_) | Intrinsic::MbarrierWait | Intrinsic::CpAsyncWait(_) => {
+                self.wait(times, 40.0)
+            }
             Intrinsic::NamedBarrier { .. } => self.wait(times, 25.0),
             Intrinsic::Philox => self.issue(60.0, times),
             other => match flop(other) {

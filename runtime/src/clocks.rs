@@ -28,8 +28,12 @@ pub struct Reading {
 }
 
 /// NVML's bits that mean a clock below what was asked for, and their names.
-const HELD: [(u64, &str); 4] =
-    [(0x4, "power cap"), (0x8, "hardware slowdown"), (0x20, "thermal limit"), (0x40, "hardware thermal limit")];
+const HELD: [(u64, &str); 4] = [
+    (0x4, "power cap"),
+    (0x8, "hardware slowdown"),
+    (0x20, "thermal limit"),
+    (0x40, "hardware thermal limit"),
+];
 
 impl Clocks {
     /// `None` where NVML is not there or does not know the device.

@@ -63,7 +63,8 @@ fn show(all: &[Entry], wanted: &str) -> Result<()> {
     let found: Vec<&Entry> = all.iter().filter(|e| name(e).starts_with(wanted)).collect();
     match found[..] {
         [one] => {
-            let text = serde_json::to_string_pretty(&json(one)).map_err(|e| Error::argument("db", e.to_string()))?;
+            let text =
+                serde_json::to_string_pretty(&json(one)).map_err(|e| Error::argument("db", e.to_string()))?;
             super::print(&(text + "\n"));
             Ok(())
         }
@@ -94,7 +95,12 @@ fn merge(database: &Database, folders: &[std::path::PathBuf], notes: &mut Vec<St
         let from = if inner.is_dir() { inner } else { folder.clone() };
         let changed =
             database.merge(&from, notes).map_err(|e| Error::file(own, format!("cannot be written: {e}")))?;
-        super::print(&format!("{}: {} taken, {} known as good\n", folder.display(), changed.taken, changed.kept));
+        super::print(&format!(
+            "{}: {} taken, {} known as good\n",
+            folder.display(),
+            changed.taken,
+            changed.kept
+        ));
     }
     Ok(())
 }
@@ -103,6 +109,9 @@ fn prune(database: &Database, op: Option<&str>, all: bool) -> Result<()> {
     let version = format!("girih {}", env!("CARGO_PKG_VERSION"));
     let drop = |e: &Entry| all || op == Some(e.key.op.as_str()) || !e.key.compiler.starts_with(&version);
     let changed = database.prune(&drop).map_err(|e| Error::argument("db", e.to_string()))?;
-    super::print(&format!("{} removed, {} damaged removed, {} kept\n", changed.taken, changed.damaged, changed.kept));
+    super::print(&format!(
+        "{} removed, {} damaged removed, {} kept\n",
+        changed.taken, changed.damaged, changed.kept
+    ));
     Ok(())
 }

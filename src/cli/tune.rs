@@ -35,9 +35,8 @@ pub fn tune(args: &TuneArgs) -> Result<Outcome> {
 /// The op at the sizes that are given, else at each point of its profiles.
 fn points(args: &TuneArgs) -> Result<Vec<Op>> {
     let op = choose(&args.op)?;
-    let given = |name: &str| {
-        args.op.dims.iter().any(|d| d.0 == name) || args.op.consts.iter().any(|c| c.0 == name)
-    };
+    let given =
+        |name: &str| args.op.dims.iter().any(|d| d.0 == name) || args.op.consts.iter().any(|c| c.0 == name);
     let with = |point: &profile::Point| {
         point.iter().filter(|(name, _)| !given(name)).fold(op.clone(), |op, (name, value)| {
             let size = op.ast().sizes.iter().any(|s| s.name.text == *name);
@@ -231,7 +230,8 @@ fn show_space(args: &TuneArgs) -> Result<Outcome> {
         );
         for (us, p) in rows.iter().take(LISTED) {
             let s = k.schedule(*p).to_string().lines().collect::<Vec<_>>().join("; ");
-            let _ = writeln!(text, "  {us:9.2} us  {}", if s.is_empty() { "the form's own choice" } else { &s });
+            let _ =
+                writeln!(text, "  {us:9.2} us  {}", if s.is_empty() { "the form's own choice" } else { &s });
         }
     }
     super::print(&text);

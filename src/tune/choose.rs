@@ -123,7 +123,13 @@ pub struct Dispatch {
 
 impl Dispatch {
     /// For an op whose sizes are given in this order.
-    pub fn new(kernel: &Kernel, op: &str, sizes: &[&str], consts: &[(&str, &str)], device: &Device) -> Result<Dispatch> {
+    pub fn new(
+        kernel: &Kernel,
+        op: &str,
+        sizes: &[&str],
+        consts: &[(&str, &str)],
+        device: &Device,
+    ) -> Result<Dispatch> {
         kernel.op(op)?;
         Ok(Dispatch {
             kernel: kernel.clone(),

@@ -79,7 +79,11 @@ impl Gpu {
             stream,
             inputs,
             written,
-            notes: vec![format!("L2 of {} MiB made cold with {} MiB", gpu.info().l2_bytes >> 20, flush_bytes >> 20)],
+            notes: vec![format!(
+                "L2 of {} MiB made cold with {} MiB",
+                gpu.info().l2_bytes >> 20,
+                flush_bytes >> 20
+            )],
         };
         made.fallback(bound)?;
         Ok(made)
@@ -165,7 +169,9 @@ impl Gpu {
             let (wrong, of) = differing(&self.device, &self.stream, w)?;
             let allowed = if w.dtype.is_float() { of as f64 * FLIPS } else { 0.0 };
             if wrong as f64 > allowed {
-                return Err(Error::Wrong(format!("{wrong} of {of} values of {name} differ from the fallback's")));
+                return Err(Error::Wrong(format!(
+                    "{wrong} of {of} values of {name} differ from the fallback's"
+                )));
             }
         }
         Ok(())
@@ -186,7 +192,14 @@ fn differing(device: &Device, stream: &Stream, w: &Written) -> Result<(i64, i64)
     }
     let (rel, near) = if dtype.is_float() { tolerance(dtype, w.mean) } else { (0.0, 0.0) };
     let scalars = [("rel", Value::F32(rel)), ("near", Value::F32(near))];
-    let counts = by_part(device, stream, "differs", (dtype, n), &[("a", &w.memory), ("b", &w.right)], ("count", &scalars))?;
+    let counts = by_part(
+        device,
+        stream,
+        "differs",
+        (dtype, n),
+        &[("a", &w.memory), ("b", &w.right)],
+        ("count", &scalars),
+    )?;
     let count = |c: &[u8]| i64::from(i32::from_le_bytes([c[0], c[1], c[2], c[3]]));
     Ok((counts.chunks_exact(4).map(count).sum(), n))
 }

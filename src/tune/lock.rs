@@ -64,7 +64,11 @@ pub fn compile(file: &Path, bound: &BoundOp, device: &Device) -> Result<Compiled
     if code != found.record.code {
         return Err(Error::file(
             &path,
-            format!("another compiler froze {} at {}: freeze it again with girih tune --freeze", key.op, key.shape()),
+            format!(
+                "another compiler froze {} at {}: freeze it again with girih tune --freeze",
+                key.op,
+                key.shape()
+            ),
         ));
     }
     Ok(compiled.with_notes(vec![format!("locked: {:.1} us when it was measured", found.record.us)]))
@@ -86,5 +90,8 @@ fn refusal(path: &Path, key: &Key, lock: &Lock) -> Error {
     };
     let nearest = same.map(differs).min_by_key(String::len);
     let why = nearest.map_or_else(|| format!("nothing for {}", key.op), |w| format!("{} for {w}", key.op));
-    Error::file(path, format!("does not hold {} at {}: it has {why}: girih tune --freeze adds it", key.op, key.shape()))
+    Error::file(
+        path,
+        format!("does not hold {} at {}: it has {why}: girih tune --freeze adds it", key.op, key.shape()),
+    )
 }

@@ -27,7 +27,9 @@ pub fn tuning(t: &Tuned) -> Tuning {
 
 fn row(t: &Trial) -> Row {
     let setting = |line: &str| line.split_once(" = ").map(|(k, v)| (k.to_string(), v.to_string()));
-    let sum = |f: &dyn Fn(&girih_autotune::model::KernelTime) -> f64| t.kernels.iter().map(|k| f(k) * k.launches).sum();
+    let sum = |f: &dyn Fn(&girih_autotune::model::KernelTime) -> f64| {
+        t.kernels.iter().map(|k| f(k) * k.launches).sum()
+    };
     let part = |k: &girih_autotune::model::KernelTime| {
         k.parts.iter().map(|(name, s)| (format!("{}: {name}", k.kernel), s * 1e6)).collect::<Vec<_>>()
     };

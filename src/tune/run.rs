@@ -71,14 +71,16 @@ pub fn tune(request: &Request, database: &Database, see: &mut dyn FnMut(&Progres
     let mut benches: Vec<Worker> = request
         .devices
         .iter()
-        .map(|d| Worker::new(&request.starter, Job { device: d.clone(), compile_only: false, ..request.job.clone() }))
+        .map(|d| {
+            Worker::new(
+                &request.starter,
+                Job { device: d.clone(), compile_only: false, ..request.job.clone() },
+            )
+        })
         .collect();
     let (ready, mut notes) = start_all(&mut benches)?;
-    let target = Target {
-        sms: ready.limits.0,
-        shared_per_block: ready.limits.1,
-        ..parse_target(&ready.target)?
-    };
+    let target =
+        Target { sms: ready.limits.0, shared_per_block: ready.limits.1, ..parse_target(&ready.target)? };
     let key = store::key_for(&bound, &ready.device, &target);
     let plans = plans(&bound, target)?;
     let spaces: Vec<(String, Space)> =

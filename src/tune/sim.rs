@@ -29,7 +29,10 @@ impl Sim {
         let (known, open) = bound.scalars();
         inputs.scalars.extend(known);
         if let Some(name) = open.first() {
-            return Err(Error::argument(name, format!("it is a scalar without a default: give it with --const {name}=…")));
+            return Err(Error::argument(
+                name,
+                format!("it is a scalar without a default: give it with --const {name}=…"),
+            ));
         }
         let right = reference::run(bound.graph(), &inputs).map_err(|f| Error::Fault(f.to_string()))?.outputs;
         Ok(Sim { target: device.target()?, inputs, right })

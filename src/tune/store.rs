@@ -15,8 +15,10 @@ use std::path::PathBuf;
 pub fn database() -> Database {
     let own = Cache::user().dir().map(|d| d.join("tuned"));
     let listed = std::env::var_os("GIRIH_TUNED").unwrap_or_default();
-    let mut shipped: Vec<PathBuf> = std::env::split_paths(&listed).filter(|p| !p.as_os_str().is_empty()).collect();
-    let beside = std::env::current_exe().ok().and_then(|e| Some(e.parent()?.parent()?.join("share/girih/tuned")));
+    let mut shipped: Vec<PathBuf> =
+        std::env::split_paths(&listed).filter(|p| !p.as_os_str().is_empty()).collect();
+    let beside =
+        std::env::current_exe().ok().and_then(|e| Some(e.parent()?.parent()?.join("share/girih/tuned")));
     shipped.extend(beside.filter(|p| p.is_dir()));
     Database::new(own, shipped)
 }
@@ -29,7 +31,8 @@ pub fn key(bound: &BoundOp, device: &Device) -> Result<Key> {
 /// The same for a device that is only known by its description.
 pub fn key_for(bound: &BoundOp, device: &str, target: &Target) -> Key {
     let graph = bound.graph();
-    let argument = |t: &girih_compiler::ir::graph::Tensor| format!("{} {} {}", t.name, t.dtype.name(), t.align);
+    let argument =
+        |t: &girih_compiler::ir::graph::Tensor| format!("{} {} {}", t.name, t.dtype.name(), t.align);
     Key {
         op: bound.op().name().to_string(),
         text: digest(bound.op().kernel().plain_text().as_bytes()),
@@ -107,12 +110,24 @@ mod tests {
         let tiled = format!("{TEXT}\ntile f {{ threads = 64 }}");
         assert_ne!(base, key_of(&tiled, 16, &[("T", "f16")]), "another tile block");
         assert_eq!(base.family(), key_of(&tiled, 16, &[("T", "f16")]).family());
-        let bound = Kernel::from_text("f.tile", TEXT).unwrap().only_op().unwrap().dim("M", 16).dim("N", 8).constant("T", "f16");
+        let bound = Kernel::from_text("f.tile", TEXT)
+            .unwrap()
+            .only_op()
+            .unwrap()
+            .dim("M", 16)
+            .dim("N", 8)
+            .constant("T", "f16");
         let bound = bound.bind().unwrap();
         let target = *Target::parse("sm_90a").unwrap();
         let on = |d: &str| key_for(&bound, d, &target);
-        assert_ne!(on("NVIDIA H200, 132 SMs, 139 GiB, driver 13000"), on("NVIDIA H200, 66 SMs, 70 GiB, driver 13000"));
-        assert_ne!(on("NVIDIA H200, 132 SMs, 139 GiB, driver 13000"), on("NVIDIA H200, 132 SMs, 139 GiB, driver 12090"));
+        assert_ne!(
+            on("NVIDIA H200, 132 SMs, 139 GiB, driver 13000"),
+            on("NVIDIA H200, 66 SMs, 70 GiB, driver 13000")
+        );
+        assert_ne!(
+            on("NVIDIA H200, 132 SMs, 139 GiB, driver 13000"),
+            on("NVIDIA H200, 132 SMs, 139 GiB, driver 12090")
+        );
         let narrow = bound.with_alignment(&[("x".to_string(), 2)].into());
         assert_ne!(key_for(&narrow, "d", &target), on("d"), "another alignment");
     }

@@ -143,7 +143,10 @@ impl Worker {
         let (on, target) = match (job.compile_only, job.device.as_str()) {
             (true, _) => {
                 let row = asked.map_or_else(|| Device::sim().target(), Ok)?;
-                (On::Nowhere, job.limits.map_or(row, |(sms, shared)| Target { sms, shared_per_block: shared, ..row }))
+                (
+                    On::Nowhere,
+                    job.limits.map_or(row, |(sms, shared)| Target { sms, shared_per_block: shared, ..row }),
+                )
             }
             (false, name) => {
                 let device = Device::open(DeviceName::parse(name)?, asked)?;
@@ -181,7 +184,9 @@ impl Worker {
         let schedule = Schedule::parse(&c.schedule).map_err(|e| Error::argument("schedule", e))?;
         let fusion = match c.fusion.as_str() {
             "" => Fusion::default(),
-            name => Fusion::parse(name).ok_or_else(|| Error::argument("fusion", format!("there is no {name}")))?,
+            name => {
+                Fusion::parse(name).ok_or_else(|| Error::argument("fusion", format!("there is no {name}")))?
+            }
         };
         Ok(bound.with_schedule(schedule).with_fusion(fusion))
     }

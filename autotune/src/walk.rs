@@ -54,6 +54,7 @@ pub fn block(k: &Kernel) -> Block {
         let share = (4 * step).min(warps - 4 * first);
         let mut w = Walk::new(k, 128 * first, f64::from(share));
         w.body(&k.body, 1.0);
+        w.end_line();
         all.add(&w.block);
         first += step;
     }

@@ -412,6 +412,10 @@ pub enum Intrinsic {
     MmaM16N8K8Tf32,
     /// m8n8k4 of f64: A 1, B 1, C 2 F64.
     MmaM8N8K4F64,
+    /// Fused multiply-adds of two f16 or bf16 packed in a word: a · b + c, rounded once. args: a, b, c (U32); out U32.
+    HalfFma {
+        dtype: DType,
+    },
     /// The four words of a Philox4x32-10 block: 4 U32 of (key, block), both I64.
     Philox,
     /// args: shared address of an 8-byte barrier, arrivals that complete a phase (U32).

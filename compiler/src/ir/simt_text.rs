@@ -359,6 +359,8 @@ pub fn matrix_instruction(name: &str) -> Option<Intrinsic> {
         Intrinsic::MmaM8N8K4F64,
         Intrinsic::MmaM16N8K16 { dtype: F16 },
         Intrinsic::MmaM16N8K16 { dtype: BF16 },
+        Intrinsic::HalfFma { dtype: F16 },
+        Intrinsic::HalfFma { dtype: BF16 },
     ]);
     for group in [[E4M3, E5M2], [I8, U8]] {
         for a in group {

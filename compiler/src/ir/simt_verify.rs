@@ -460,6 +460,10 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
         }
         Intrinsic::StMatrix { count, .. } => Ok((vec![Some(Ty::U32); 1 + count as usize], vec![])),
         Intrinsic::LdMatrix { count, .. } => Ok((vec![Some(Ty::U32)], vec![Ty::U32; count as usize])),
+        Intrinsic::HalfFma { dtype } => {
+            half(dtype)?;
+            Ok((vec![Some(Ty::U32); 3], vec![Ty::U32]))
+        }
         Intrinsic::MbarrierInit | Intrinsic::MbarrierExpect | Intrinsic::MbarrierWait => {
             Ok((vec![Some(Ty::U32); 2], vec![]))
         }

@@ -56,6 +56,8 @@ pub enum Arrange {
     Warps { m: u32, n: u32 },
     /// `m` warpgroups of 64 rows (or some times that) each, beside one that loads.
     Groups { m: u32 },
+    /// `rows` warps along the rows of 4-bit weights, `terms` along the terms, whose sums meet in shared memory.
+    Codes { rows: u32, terms: u32 },
     /// `rows` × `cols` threads, each with `tm` × `tn` elements in runs of `vm` and `vn`.
     Threads { rows: u32, cols: u32, tm: u32, tn: u32, vm: u32, vn: u32 },
 }
@@ -192,6 +194,7 @@ impl Tile {
         let (m, n) = match self.arrange {
             Arrange::Warps { m, n } => (16 * m, 16 * n),
             Arrange::Groups { m } => (64 * m, 8),
+            Arrange::Codes { .. } => (8, 8),
             Arrange::Threads { rows, cols, tm, tn, .. } => (rows * tm, cols * tn),
         };
         if self.m.block % m != 0 || self.n.block % n != 0 {
@@ -229,6 +232,9 @@ impl fmt::Display for Tile {
                 self.m.block / m,
                 self.n.block
             )?,
+            Arrange::Codes { rows, terms } => {
+                writeln!(f, "  accumulator {rows} warps along the weights' rows, {terms} along the terms")?
+            }
             Arrange::Threads { rows, cols, tm, tn, .. } => {
                 writeln!(f, "  accumulator {rows}×{cols} threads of {tm}×{tn}")?
             }

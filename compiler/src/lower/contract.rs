@@ -5,6 +5,8 @@
 //! through a ring of stages in shared memory; the epilogue is evaluated on the accumulators. Where blocks share a
 //! sum, their parts go to a workspace and a second kernel adds them in order.
 
+use super::codes_loop::CodesLoop;
+use super::contract_codes::{self, Codes};
 use super::contract_coords::{Place as Where, locate, locate_at, plus, times};
 use super::contract_epilogue::Epilogue;
 use super::contract_hopper::{self, Hopper};
@@ -37,6 +39,9 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
         return Ok(());
     }
     let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
+    if let Some(codes) = codes_choice(cx, &shape, &wishes) {
+        return lower_codes(cx, k, &shape, &codes, span);
+    }
     if let Some(h) = hopper_choice(cx, &shape, &wishes)? {
         return lower_choice(cx, k, &shape, &h.choice, Some(&h), span);
     }
@@ -128,11 +133,45 @@ fn hopper_choice(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Resul
     contract_hopper::choose(&ground, cx.target, wishes, &[])
 }
 
+fn codes_choice(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Option<Codes> {
+    let home = |t: TensorId| cx.home(t).clone();
+    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
+    contract_codes::choose(&ground, cx.target, wishes)
+}
+
+/// A kernel whose weights are of 4 bits.
+fn lower_codes<'a>(
+    cx: &mut Lowering<'a>,
+    k: &'a PlanKernel,
+    shape: &ContractShape,
+    codes: &Codes,
+    span: Span,
+) -> Result<(), Refusal> {
+    let tile = &codes.choice.tile;
+    let mut e = cx.emit(&k.name);
+    e.kernel.grid = [(tile.split * tile.m.tiles() * tile.n.tiles()) as u32, 1, 1];
+    e.kernel.block = [tile.threads, 1, 1];
+    e.kernel.min_blocks = 1;
+    let work = workspaces(cx, &mut e, shape, tile);
+    let place = locate(&mut e, shape, tile);
+    e.line(cx.graph.span(shape.folds[0].fold));
+    let params: Vec<_> = work.iter().map(|&w| e.pointer(w, true)).collect();
+    CodesLoop::new(&mut e, codes, shape).emit(&mut e, &place, &params);
+    cx.launch(e);
+    if tile.split > 1 {
+        reduce(cx, k, shape, tile, &work, span)?;
+    }
+    Ok(())
+}
+
 /// The tile level of a kernel, for printing.
 pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
     let span = span(cx.graph, k);
     let mut shape = shape(cx, k, span)?;
     let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
+    if let Some(codes) = codes_choice(cx, &shape, &wishes) {
+        return Ok(codes.choice.tile);
+    }
     if let Some(h) = hopper_choice(cx, &shape, &wishes)? {
         return Ok(h.choice.tile);
     }

@@ -731,5 +731,7 @@ fn rows_choose_their_matrix() {
         }
     }
 }
+#[path = "contract_codes_tests.rs"]
+mod codes;
 #[path = "contract_hopper_tests.rs"]
 mod hopper;

@@ -230,6 +230,18 @@ impl Form {
         bytes > 0 && bytes % 16 == 0 && bytes < 1 << 40
     }
 
+    /// The first element, and the elements between neighbouring rows, where rows are one number, the terms of the only
+    /// fold axis are neighbours, and nothing else moves the operand.
+    pub fn rows_of_terms(&self) -> Option<(i64, i64)> {
+        let rows: Vec<(i64, i64)> =
+            self.rows.iter().enumerate().map(|(i, &n)| (n, self.along(|d| &d.rows, i))).collect();
+        let still = (0..self.batch.len()).all(|i| self.along(|d| &d.batch, i) == 0);
+        let alone = self.along_k(0) == 1 && still && self.dims.iter().all(|d| !d.checked);
+        let pitch = flat_step(&rows)?;
+        let pitch = if rows.iter().all(|r| r.0 <= 1) { 0 } else { pitch };
+        alone.then(|| (self.dims.iter().map(|d| d.constant * d.stride).sum(), pitch))
+    }
+
     /// The copies of this operand, if there are any that do.
     pub fn boxes(&self, c: &Contraction, terms: &Terms) -> Option<Boxes> {
         self.plain(c, terms).or_else(|| self.pixels(c, terms))

@@ -11,8 +11,10 @@
 mod arith;
 pub mod block;
 mod check;
+mod codes_loop;
 pub mod contract;
 mod contract_border;
+pub mod contract_codes;
 mod contract_coords;
 mod contract_epilogue;
 mod contract_hopper;

@@ -210,6 +210,17 @@ impl<'a> Emit<'a> {
         id
     }
 
+    /// A pointer to a tensor's home that reads its bits as elements of another dtype.
+    pub fn bits_of(&mut self, tensor: TensorId, dtype: DType) -> ParamId {
+        let home = self.homes[&tensor].clone();
+        let len = home.len * home.dtype.bits() as i64 / dtype.bits() as i64;
+        let name = self.buffer_row(home.buffer).0;
+        let name = c_name(&format!("{name}_bits"), self.args.len());
+        let id = self.kernel.param(name, ParamKind::Pointer { dtype, len, written: false });
+        self.args.push(Arg::Buffer(home.buffer));
+        id
+    }
+
     /// A tensor map over a tensor's home, or over a copy in another buffer.
     pub fn tensor_map(
         &mut self,

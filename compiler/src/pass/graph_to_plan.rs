@@ -8,6 +8,7 @@
 use super::{egraph_to_plan, group, hoist, inline, stored};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
+use crate::lower::contract_codes;
 use crate::lower::contract_pattern::{self, ContractShape};
 use crate::rules::Class;
 use girih_dsl::ast::Span;
@@ -129,7 +130,8 @@ fn contracts(g: &Graph, d: &Define, force: Option<Form>) -> bool {
     let any = force == Some(Form::Contract);
     // Most definitions have no fold; recognising costs more than seeing that.
     !inline::outer_folds(g, d.value).is_empty()
-        && contract_pattern::takes(g, d, any).is_ok_and(|s| any || is_large(&s))
+        && contract_pattern::takes(g, d, true)
+            .is_ok_and(|s| any || is_large(&s) || contract_codes::suits(g, &s))
 }
 
 /// Both operands are used again, and there is a tile's worth of work.

@@ -266,7 +266,7 @@ impl Op {
                 | Intrinsic::StoreAsync { .. }
                 | Intrinsic::TmaStore { .. }
                 | Intrinsic::StMatrix { .. } => Class::Memory,
-                Intrinsic::Philox => Class::Int,
+                Intrinsic::Philox | Intrinsic::HalfFma { .. } => Class::Int,
                 Intrinsic::Wgmma { .. } => Class::Mma,
                 op if super::intrinsics::shape(*op).is_some() => Class::Mma,
                 _ => Class::Sync,

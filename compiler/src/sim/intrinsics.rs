@@ -201,6 +201,7 @@ pub fn name(op: Intrinsic) -> String {
     match op {
         Intrinsic::CpAsync { bytes, .. } => format!("cp_async_{bytes}"),
         Intrinsic::Philox => "philox_block".into(),
+        Intrinsic::HalfFma { dtype } => format!("fma_{}x2", dtype.name()),
         Intrinsic::CpAsyncCommit => "cp_async_commit".into(),
         Intrinsic::CpAsyncWait(n) => format!("cp_async_wait<{n}>"),
         Intrinsic::LdMatrix { count, trans } => {
@@ -228,6 +229,14 @@ pub fn definition(op: Intrinsic) -> String {
             )
         }
         Intrinsic::Philox => PHILOX.into(),
+        Intrinsic::HalfFma { dtype } => {
+            let ty = dtype.name();
+            format!(
+                "// a * b + c of two {ty} in a word.\n\
+                 __device__ __forceinline__ void fma_{ty}x2(u32& d, u32 a, u32 b, u32 c) {{\n    \
+                 asm(\"fma.rn.{ty}x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(a), \"r\"(b), \"r\"(c));\n}}\n"
+            )
+        }
         Intrinsic::CpAsyncCommit => "__device__ __forceinline__ void cp_async_commit() {\n    \
              asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n}\n"
             .into(),
@@ -362,6 +371,7 @@ impl Block<'_> {
             }
             Intrinsic::CpAsyncWait(n) => return self.cp_async_wait(w, n as u32).map(|()| None),
             Intrinsic::Philox => philox(w, outs, args),
+            Intrinsic::HalfFma { dtype } => half_fma(dtype, w, outs, args),
             Intrinsic::LdMatrix { count, trans } => self.ldmatrix(w, count as usize, trans, outs, args[0])?,
             Intrinsic::StMatrix { trans, .. } => self.stmatrix(w, trans, args[0], &args[1..])?,
             _ => {
@@ -523,6 +533,39 @@ fn matrix_lanes(shared: &Shared, rows: &[u32], trans: bool) -> [u32; LANES] {
         let (r, c) = (l / 4, 2 * (l % 4));
         if trans { at(c, r) | at(c + 1, r) << 16 } else { at(r, c) | at(r, c + 1) << 16 }
     })
+}
+
+/// args: a, b, c.
+fn half_fma(dtype: DType, w: &mut Warp, outs: &[Out], args: &[Reg]) {
+    let words = [0, 1, 2].map(|i| *w.regs.get::<u32>(args[i]));
+    for lane in lanes(w.mask) {
+        let mut word = 0;
+        for shift in [0, 16] {
+            let [a, b, c] =
+                words.map(|x| f32::from_bits(codec::decode(dtype, x[lane] >> shift & 0xffff)) as f64);
+            // The product is exact in f64; its sum is rounded to odd there, so that the second rounding does no harm.
+            word |= codec::encode(dtype, round_to_odd(a * b, c).to_bits()) << shift;
+        }
+        w.regs.get_mut::<u32>(outs[0].reg)[lane] = word;
+    }
+}
+
+/// a + b in f32, where an inexact sum gets an odd last bit.
+fn round_to_odd(a: f64, b: f64) -> f32 {
+    let sum = a + b;
+    let narrow = sum as f32;
+    // What the sum left out (exact for finite sums).
+    let lost = if sum.is_finite() { (a - (sum - (sum - a))) + (b - (sum - a)) } else { 0.0 };
+    if !narrow.is_finite() || (narrow as f64 == sum && lost == 0.0) || narrow.to_bits() & 1 == 1 {
+        return narrow;
+    }
+    // The neighbour on the other side of the sum is the odd one.
+    let above = sum > narrow as f64 || (sum == narrow as f64 && lost > 0.0);
+    if narrow == 0.0 {
+        return if above { f32::from_bits(1) } else { -f32::from_bits(1) };
+    }
+    let away = above == (narrow > 0.0);
+    f32::from_bits(if away { narrow.to_bits() + 1 } else { narrow.to_bits() - 1 })
 }
 
 /// args: key, block.

@@ -1,0 +1,515 @@
+//! The kernel of `contract_codes`: a ring of codes and of the other operand's rows, the table of the groups' constants,
+//! dequantisation in registers, and the sums' way out through shared memory.
+
+use super::contract_codes::{CHUNK, Codes, WARPS, starts};
+use super::contract_coords::{Known, Place as Where, bind, digits, modulo, over, plus, times};
+use super::contract_epilogue::{Epilogue, Point};
+use super::contract_pattern::{ContractShape, Contraction, Digit};
+use super::scalar::{Emit, Num, and, arith, cast, cmp, int_of, int_op, lit32, widen};
+use crate::ir::graph::ExprId;
+use crate::ir::simt::{
+    ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, ParamId, Place, SharedId, Special, Stmt, Ty, Unroll, VarId,
+};
+use crate::ir::tile::{Side, Tile};
+use crate::vocab::dtype::{self, DType, Value};
+use crate::vocab::func::Func;
+
+/// Words of 4 bytes of a row's run of 16 bytes.
+const RUN: i64 = 4;
+
+pub struct CodesLoop<'x> {
+    codes: &'x Codes,
+    shape: &'x ContractShape,
+    c: &'x Contraction,
+    tile: &'x Tile,
+    ring: SharedId,
+    table: Option<SharedId>,
+    w: ParamId,
+    x: ParamId,
+}
+
+/// Where a thread is.
+struct Lane {
+    thread: Expr,
+    /// Of a quad: which of its lanes, and which quad.
+    t: Expr,
+    g: Expr,
+    /// The warp's place along the weights' rows and along the terms.
+    across: Expr,
+    along: Expr,
+}
+
+/// The chunks of terms of a block.
+struct Chunks {
+    first: Expr,
+    end: Expr,
+}
+
+/// Registers of a warp's math.
+struct Frags {
+    codes: ArrayId,
+    a: ArrayId,
+    x: ArrayId,
+    b: ArrayId,
+    acc: ArrayId,
+}
+
+fn call(e: &mut Emit, op: Intrinsic, outs: Vec<Place>, args: Vec<Expr>) {
+    e.push(Stmt::Intrinsic { op, outs, args });
+}
+
+fn elem(array: ArrayId, i: u32) -> Expr {
+    Expr::Elem(array, Box::new(lit32(i as i32)))
+}
+
+/// The bits of a number in both halves of a word.
+fn pair(dtype: DType, v: f32) -> u32 {
+    let bits = match dtype {
+        DType::F16 => half::f16::from_f32(v).to_bits(),
+        _ => half::bf16::from_f32(v).to_bits(),
+    } as u32;
+    bits << 16 | bits
+}
+
+/// The number whose last bits a code is put into: its unit in the last place is 1.
+fn magic(dtype: DType) -> f32 {
+    if dtype == DType::F16 { 1024.0 } else { 128.0 }
+}
+
+impl<'x> CodesLoop<'x> {
+    pub fn new(e: &mut Emit, codes: &'x Codes, shape: &'x ContractShape) -> CodesLoop<'x> {
+        let (c, tile) = (&shape.folds[0], &codes.choice.tile);
+        let w = e.bits_of(codes.w.tensor, DType::I32);
+        let x = e.tensor_param(codes.x.tensor, false);
+        let mut main = CodesLoop { codes, shape, c, tile, ring: SharedId(0), table: None, w, x };
+        main.ring = e.kernel.shared("ring", DType::I32, codes.stages() * main.stage(), 128);
+        let entries = main.constants().len() as u32 * codes.groups as u32 * codes.rows();
+        main.table = (entries > 0).then(|| e.kernel.shared("table", DType::I32, entries, 16));
+        main
+    }
+
+    /// Words of a stage's codes, and of the whole stage.
+    fn code_words(&self) -> u32 {
+        WARPS * self.codes.tiles * 2 * 32 * RUN as u32
+    }
+
+    fn tokens(&self) -> u32 {
+        8 * self.codes.columns
+    }
+
+    fn stage(&self) -> u32 {
+        self.code_words() + self.codes.warps().1 * self.tokens() * 16 * RUN as u32
+    }
+
+    /// What stands in the table, in order.
+    fn constants(&self) -> Vec<ExprId> {
+        let w = &self.codes.weight;
+        [w.zero, w.scale, w.shift].into_iter().flatten().collect()
+    }
+
+    fn group(&self) -> i64 {
+        if self.codes.weight.group == 0 { self.codes.terms } else { self.codes.weight.group }
+    }
+
+    /// The sides of the weights' rows and of the other operand's.
+    fn sides(&self) -> [(&Side, &[Digit]); 2] {
+        let (m, n) = ((&self.tile.m, &self.shape.m[..]), (&self.tile.n, &self.shape.n[..]));
+        if self.codes.first { [m, n] } else { [n, m] }
+    }
+
+    pub fn emit(&self, e: &mut Emit, place: &Where, work: &[ParamId]) {
+        let lane = self.lane(e);
+        let chunks = self.chunks(e, place);
+        let acc = e.kernel.array("acc", Ty::F32, self.codes.tiles * self.codes.columns * 4);
+        super::contract_mma::clear(e, acc, self.codes.tiles * self.codes.columns * 4, dtype::Ty::F32);
+        let ahead = self.codes.stages() - 1;
+        let fill = e.kernel.var("fill", Ty::I32);
+        let body = e.block(|e| {
+            self.issue(e, place, &lane, &chunks, &Expr::Var(fill), &Expr::Var(fill));
+            call(e, Intrinsic::CpAsyncCommit, vec![], vec![]);
+        });
+        repeat(e, fill, lit32(ahead as i32), body);
+        self.fill_table(e, place, &chunks);
+        self.steps(e, place, &lane, &chunks, acc);
+        self.out(e, place, &lane, acc, work);
+    }
+
+    fn lane(&self, e: &mut Emit) -> Lane {
+        let thread = e.named("thread", Ty::I32, Expr::Special(Special::ThreadX));
+        let lane = e.named("lane", Ty::I32, Expr::Special(Special::Lane));
+        let warp = e.named("warp", Ty::I32, Expr::Special(Special::Warp));
+        let (across, _) = self.codes.warps();
+        Lane {
+            thread,
+            t: e.named("t", Ty::I32, modulo(lane.clone(), 4)),
+            g: e.named("g", Ty::I32, over(lane, 4)),
+            across: e.named("across", Ty::I32, modulo(warp.clone(), across as i64)),
+            along: e.named("along", Ty::I32, over(warp, across as i64)),
+        }
+    }
+
+    fn chunks(&self, e: &mut Emit, place: &Where) -> Chunks {
+        let all = self.codes.terms / CHUNK;
+        if self.tile.split == 1 {
+            return Chunks { first: lit32(0), end: lit32(all as i32) };
+        }
+        let per = (all + self.tile.split - 1) / self.tile.split;
+        let first = e.named("first", Ty::I32, times(place.part.clone(), per));
+        let end = int_op(IntOp::Min, plus(first.clone(), lit32(per as i32)), lit32(all as i32));
+        Chunks { first, end: e.named("end", Ty::I32, end) }
+    }
+
+    /// Starts the copies of step `it` to a stage.
+    fn issue(&self, e: &mut Emit, place: &Where, lane: &Lane, chunks: &Chunks, it: &Expr, slot: &Expr) {
+        let along = self.codes.warps().1 as i64;
+        let base = e.named("base", Ty::I32, times(slot.clone(), self.stage() as i64));
+        let first = e.named("chunk0", Ty::I32, plus(chunks.first.clone(), times(it.clone(), along)));
+        e.scope(|e| self.issue_codes(e, place, lane, chunks, &first, &base));
+        e.scope(|e| self.issue_rows(e, place, lane, chunks, &first, &base));
+    }
+
+    fn issue_codes(
+        &self,
+        e: &mut Emit,
+        place: &Where,
+        lane: &Lane,
+        chunks: &Chunks,
+        first: &Expr,
+        base: &Expr,
+    ) {
+        let lines = &self.codes.w;
+        let (start, _) = starts(self.codes, place);
+        let rows = self.sides()[0].0.points();
+        let chunk = e.named("chunk", Ty::I32, plus(first.clone(), lane.along.clone()));
+        let there = cmp(CmpOp::Lt, chunk.clone(), chunks.end.clone());
+        let valid = Expr::Select(Box::new(there), Box::new(lit32(16)), Box::new(lit32(0)));
+        let valid = e.named("valid", Ty::I32, valid);
+        let term = plus(times(chunk, CHUNK / 8), times(lane.t.clone(), RUN));
+        let last = (self.codes.terms / 8 - RUN) as i32;
+        let term = e.named("term", Ty::I32, int_op(IntOp::Min, term, lit32(last)));
+        for i in 0..2 * self.codes.tiles {
+            let row = self.row(lane, i);
+            let row = int_op(IntOp::Min, plus(start.clone(), row), lit32(rows as i32 - 1));
+            let index =
+                plus(times(row, lines.pitch / 8), plus(term.clone(), lit32((lines.offset / 8) as i32)));
+            let to = Expr::SharedAddr(self.ring, Box::new(plus(base.clone(), self.own_run(lane, i))));
+            let op = Intrinsic::CpAsync { mem: self.w, bytes: 16 };
+            call(e, op, vec![], vec![to, index, valid.clone()]);
+        }
+    }
+
+    /// The block's row of a lane's `i`th run: rows g and g + 8 of each tile of 16.
+    fn row(&self, lane: &Lane, i: u32) -> Expr {
+        let first = plus(times(lane.across.clone(), 16 * self.codes.tiles as i64), lane.g.clone());
+        plus(first, lit32(8 * i as i32))
+    }
+
+    /// The place of a lane's `i`th run in a stage.
+    fn own_run(&self, lane: &Lane, i: u32) -> Expr {
+        let (warp, number) = (over(lane.thread.clone(), 32), modulo(lane.thread.clone(), 32));
+        let run = plus(times(warp, 2 * self.codes.tiles as i64), lit32(i as i32));
+        plus(times(run, 32 * RUN), times(number, RUN))
+    }
+
+    fn issue_rows(
+        &self,
+        e: &mut Emit,
+        place: &Where,
+        lane: &Lane,
+        chunks: &Chunks,
+        first: &Expr,
+        base: &Expr,
+    ) {
+        let (tokens, along) = (self.tokens() as i64, self.codes.warps().1 as i64);
+        let (_, start) = starts(self.codes, place);
+        let lines = &self.codes.x;
+        let threads = 32 * WARPS as i64;
+        let pieces = 16 * tokens * along;
+        for j in 0..(pieces + threads - 1) / threads {
+            let number = plus(lane.thread.clone(), lit32((j * threads) as i32));
+            let copy = |e: &mut Emit| {
+                let number = e.named("number", Ty::I32, number.clone());
+                let piece = e.named("piece", Ty::I32, modulo(number.clone(), 16));
+                let token = e.named("token", Ty::I32, modulo(over(number.clone(), 16), tokens));
+                let at = over(number, 16 * tokens);
+                let chunk = e.named("chunk", Ty::I32, plus(first.clone(), at.clone()));
+                let row = plus(start.clone(), token.clone());
+                let ok = and(
+                    cmp(CmpOp::Lt, row.clone(), lit32(self.sides()[1].0.points() as i32)),
+                    cmp(CmpOp::Lt, chunk.clone(), chunks.end.clone()),
+                );
+                let ok = e.named("ok", Ty::Bool, ok);
+                let pick =
+                    |a: Expr, b: i32| Expr::Select(Box::new(ok.clone()), Box::new(a), Box::new(lit32(b)));
+                let term = plus(times(chunk, CHUNK), times(piece.clone(), 8));
+                let index = plus(times(row, lines.pitch), plus(term, lit32(lines.offset as i32)));
+                let to = plus(self.x_run(base, &at, &token), times(swizzled(&piece, &token), RUN));
+                let to = Expr::SharedAddr(self.ring, Box::new(to));
+                let op = Intrinsic::CpAsync { mem: self.x, bytes: 16 };
+                call(e, op, vec![], vec![to, pick(index, 0), pick(lit32(16), 0)]);
+            };
+            if (j + 1) * threads > pieces {
+                e.if_then(cmp(CmpOp::Lt, number.clone(), lit32(pieces as i32)), copy);
+            } else {
+                e.scope(copy);
+            }
+        }
+    }
+
+    /// Where a token's 16 runs of a chunk stand.
+    fn x_run(&self, base: &Expr, along: &Expr, token: &Expr) -> Expr {
+        let line = plus(times(along.clone(), self.tokens() as i64), token.clone());
+        plus(plus(base.clone(), lit32(self.code_words() as i32)), times(line, 16 * RUN))
+    }
+
+    /// The groups' constants as pairs of halves.
+    fn fill_table(&self, e: &mut Emit, place: &Where, chunks: &Chunks) {
+        let Some(table) = self.table else { return };
+        let (rows, groups) = (self.codes.rows() as i64, self.codes.groups);
+        let (start, _) = starts(self.codes, place);
+        let (side, of) = self.sides()[0];
+        let first = e.named("group0", Ty::I32, over(times(chunks.first.clone(), CHUNK), self.group()));
+        let var = e.kernel.var("entry", Ty::I32);
+        let body = e.block(|e| {
+            let entry = Expr::Var(var);
+            let row = plus(start.clone(), modulo(entry.clone(), rows));
+            let row = int_op(IntOp::Min, row, lit32(side.points() as i32 - 1));
+            let row = e.named("row", Ty::I32, row);
+            let term = times(plus(first.clone(), over(entry.clone(), rows)), self.group());
+            let term = int_op(IntOp::Min, term, lit32(self.codes.terms as i32 - 1));
+            let term = e.named("term", Ty::I32, term);
+            let at = digits(e, side, of, &[row]);
+            let known = Known { batch: &place.batch, m: &[], n: &[] };
+            let known = if self.codes.first { Known { m: &at, ..known } } else { Known { n: &at, ..known } };
+            bind(e, self.shape, self.c.stmt, known);
+            e.bind_axis(self.codes.k, term, Ty::I32);
+            for (i, id) in self.constants().into_iter().enumerate() {
+                let v = e.value(id);
+                let v = if self.codes.weight.zero == Some(id) && i == 0 { self.minus(v) } else { v };
+                let v = e.named("v", Ty::F32, v);
+                let word = Expr::Pack2(self.codes.dtype, Box::new(v.clone()), Box::new(v));
+                let to = plus(entry.clone(), lit32((i as i64 * groups * rows) as i32));
+                e.push(Stmt::Store(Mem::Shared(table), to, cast(Ty::I32, word)));
+            }
+        });
+        let (lo, hi) = (Expr::Special(Special::ThreadX), lit32((groups * rows) as i32));
+        let step = lit32(32 * WARPS as i32);
+        e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::None, body });
+    }
+
+    /// What is added to a code in its magic number: −(magic + zero).
+    fn minus(&self, zero: Expr) -> Expr {
+        let least = Expr::Lit(Value::F32(-self.bias()));
+        Expr::Call(Func::Sub, vec![least, cast(Ty::F32, zero)])
+    }
+
+    /// The magic number; a signed code is 8 more in it.
+    fn bias(&self) -> f32 {
+        magic(self.codes.dtype) + if self.codes.signed { 8.0 } else { 0.0 }
+    }
+
+    fn steps(&self, e: &mut Emit, place: &Where, lane: &Lane, chunks: &Chunks, acc: ArrayId) {
+        let (stages, along) = (self.codes.stages(), self.codes.warps().1 as i64);
+        let frags = Frags {
+            codes: e.kernel.array("codes", Ty::I32, 8 * self.codes.tiles),
+            a: e.kernel.array("a_frag", Ty::U32, 8 * self.codes.tiles),
+            x: e.kernel.array("x_run", Ty::I32, 4),
+            b: e.kernel.array("b_frag", Ty::U32, 4),
+            acc,
+        };
+        let left = int_op(IntOp::Sub, chunks.end.clone(), chunks.first.clone());
+        let count = over(plus(left, lit32(along as i32 - 1)), along);
+        let count = e.named("count", Ty::I32, count);
+        let read = e.let_var("read", Ty::I32, lit32(0));
+        let write = e.let_var("write", Ty::I32, lit32(stages as i32 - 1));
+        let it = e.kernel.var("it", Ty::I32);
+        let body = e.block(|e| {
+            call(e, Intrinsic::CpAsyncWait(stages as u8 - 2), vec![], vec![]);
+            e.push(Stmt::Barrier);
+            let next = e.named("next", Ty::I32, plus(Expr::Var(it), lit32(stages as i32 - 1)));
+            self.issue(e, place, lane, chunks, &next, &Expr::Var(write));
+            call(e, Intrinsic::CpAsyncCommit, vec![], vec![]);
+            let chunk = plus(chunks.first.clone(), times(Expr::Var(it), along));
+            let chunk = e.named("chunk", Ty::I32, plus(chunk, lane.along.clone()));
+            let there = cmp(CmpOp::Lt, chunk.clone(), chunks.end.clone());
+            e.if_then(there, |e| self.multiply(e, lane, chunks, &chunk, &Expr::Var(read), &frags));
+            for var in [read, write] {
+                e.push(Stmt::Set(var, plus(Expr::Var(var), lit32(1))));
+                let last = cmp(CmpOp::Eq, Expr::Var(var), lit32(stages as i32));
+                e.push(Stmt::If { cond: last, then: vec![Stmt::Set(var, lit32(0))], otherwise: Vec::new() });
+            }
+        });
+        repeat(e, it, count, body);
+        call(e, Intrinsic::CpAsyncWait(0), vec![], vec![]);
+        e.push(Stmt::Barrier);
+    }
+
+    /// A warp's products of a chunk.
+    fn multiply(&self, e: &mut Emit, lane: &Lane, chunks: &Chunks, chunk: &Expr, slot: &Expr, f: &Frags) {
+        let base = e.named("base", Ty::I32, times(slot.clone(), self.stage() as i64));
+        let mem = Mem::Shared(self.ring);
+        let runs = 2 * self.codes.tiles;
+        for i in 0..runs {
+            let index = plus(base.clone(), self.own_run(lane, i));
+            e.push(Stmt::LoadVec { array: f.codes, at: 4 * i, mem, index, count: 4 });
+        }
+        let constants: Vec<Vec<Expr>> = (0..runs).map(|i| self.of_run(e, lane, chunks, chunk, i)).collect();
+        for q in 0..4 {
+            for i in 0..runs {
+                self.dequantise(e, f, i, q, &constants[i as usize]);
+            }
+            for column in 0..self.codes.columns {
+                self.products(e, lane, &base, f, q, column);
+            }
+        }
+    }
+
+    /// What a run's codes are moved, scaled and shifted by.
+    fn of_run(&self, e: &mut Emit, lane: &Lane, chunks: &Chunks, chunk: &Expr, i: u32) -> Vec<Expr> {
+        let Some(table) = self.table else { return Vec::new() };
+        let (rows, group) = (self.codes.rows() as i64, self.group());
+        let term = plus(times(chunk.clone(), CHUNK), times(lane.t.clone(), 32));
+        let first = over(times(chunks.first.clone(), CHUNK), group);
+        let number = int_op(IntOp::Sub, over(term, group), first);
+        let at = plus(times(number, rows), self.row(lane, i));
+        let at = e.named("entry", Ty::I32, at);
+        let load = |e: &mut Emit, j: usize| {
+            let index = plus(at.clone(), lit32((j as i64 * self.codes.groups * rows) as i32));
+            let word = Expr::Load(Mem::Shared(table), Box::new(index));
+            e.named("constant", Ty::U32, cast(Ty::U32, word))
+        };
+        (0..self.constants().len()).map(|j| load(e, j)).collect()
+    }
+
+    /// Four pairs of weights of word `q` of run `i`: codes j and j + 4 in register 4 · i + j.
+    fn dequantise(&self, e: &mut Emit, f: &Frags, i: u32, q: u32, constants: &[Expr]) {
+        let (dtype, w) = (self.codes.dtype, &self.codes.weight);
+        let exponent = pair(dtype, magic(dtype)) | if self.codes.signed { 0x0008_0008 } else { 0 };
+        let mut rest = constants.iter().cloned();
+        let mut next = |there: bool| if there { rest.next() } else { None };
+        let (zero, scale, shift) = (next(w.zero.is_some()), next(w.scale.is_some()), next(w.shift.is_some()));
+        let zero = zero.unwrap_or(Expr::U32(pair(dtype, -self.bias())));
+        let one = Expr::U32(pair(dtype, 1.0));
+        let word = e.named("word", Ty::U32, cast(Ty::U32, elem(f.codes, 4 * i + q)));
+        for j in 0..4 {
+            let moved =
+                if j == 0 { word.clone() } else { int_op(IntOp::Shr, word.clone(), Expr::U32(4 * j)) };
+            let code = int_op(IntOp::And, moved, Expr::U32(0x000f_000f));
+            let code = int_op(IntOp::Xor, code, Expr::U32(exponent));
+            let to = || vec![Place::Elem(f.a, 4 * i + j)];
+            let fma = Intrinsic::HalfFma { dtype };
+            call(e, fma, to(), vec![code, one.clone(), zero.clone()]);
+            if scale.is_some() || shift.is_some() {
+                // Adding −0 changes nothing.
+                let shift = shift.clone().unwrap_or(Expr::U32(0x8000_8000));
+                let scale = scale.clone().unwrap_or_else(|| one.clone());
+                call(e, fma, to(), vec![elem(f.a, 4 * i + j), scale, shift]);
+            }
+        }
+    }
+
+    /// The products of word `q`'s 8 terms of every lane with 8 of the other operand's rows.
+    fn products(&self, e: &mut Emit, lane: &Lane, base: &Expr, f: &Frags, q: u32, column: u32) {
+        let token = plus(lane.g.clone(), lit32(8 * column as i32));
+        let piece = plus(times(lane.t.clone(), 4), lit32(q as i32));
+        let index = plus(self.x_run(base, &lane.along, &token), times(swizzled(&piece, &token), RUN));
+        e.push(Stmt::LoadVec { array: f.x, at: 0, mem: Mem::Shared(self.ring), index, count: 4 });
+        let half = |i: u32| cast(Ty::U32, elem(f.x, i));
+        let (low, high) = (Expr::U32(0xffff), Expr::U32(0xffff_0000));
+        for i in 0..2 {
+            // Elements 2i and 2i + 4, then 2i + 1 and 2i + 5.
+            let (x, y) = (half(i), half(i + 2));
+            let evens = int_op(
+                IntOp::Or,
+                int_op(IntOp::And, x.clone(), low.clone()),
+                int_op(IntOp::Shl, y.clone(), Expr::U32(16)),
+            );
+            let odds =
+                int_op(IntOp::Or, int_op(IntOp::Shr, x, Expr::U32(16)), int_op(IntOp::And, y, high.clone()));
+            e.push(Stmt::SetElem(f.b, lit32(2 * i as i32), evens));
+            e.push(Stmt::SetElem(f.b, lit32(2 * i as i32 + 1), odds));
+        }
+        for tile in 0..self.codes.tiles {
+            for i in 0..2 {
+                let a = |run: u32, j: u32| elem(f.a, 4 * (2 * tile + run) + 2 * i + j);
+                let mut args =
+                    vec![a(0, 0), a(1, 0), a(0, 1), a(1, 1), elem(f.b, 2 * i), elem(f.b, 2 * i + 1)];
+                let first = (tile * self.codes.columns + column) * 4;
+                args.extend((0..4).map(|w| elem(f.acc, first + w)));
+                let outs = (0..4).map(|w| Place::Elem(f.acc, first + w)).collect();
+                call(e, Intrinsic::MmaM16N8K16 { dtype: self.codes.dtype }, outs, args);
+            }
+        }
+    }
+
+    /// The warps' sums meet in the ring, and each thread finishes some points.
+    fn out(&self, e: &mut Emit, place: &Where, lane: &Lane, acc: ArrayId, work: &[ParamId]) {
+        let (rows, tokens, along) = (self.codes.rows() as i64, self.tokens() as i64, self.codes.warps().1);
+        let of_part = |along: Expr| times(along, rows * tokens);
+        for tile in 0..self.codes.tiles {
+            for column in 0..self.codes.columns {
+                for w in 0..4 {
+                    let row = self.row(lane, 2 * tile + w / 2);
+                    let token = plus(times(lane.t.clone(), 2), lit32((8 * column + w % 2) as i32));
+                    let at = plus(plus(of_part(lane.along.clone()), times(token, rows)), row);
+                    let v = elem(acc, (tile * self.codes.columns + column) * 4 + w);
+                    e.push(Stmt::Store(Mem::Shared(self.ring), at, Expr::Bitcast(Ty::I32, Box::new(v))));
+                }
+            }
+        }
+        e.push(Stmt::Barrier);
+        let (start, others) = starts(self.codes, place);
+        let point = e.kernel.var("point", Ty::I32);
+        let body = e.block(|e| {
+            let point = Expr::Var(point);
+            let sum = (0..along).map(|i| {
+                let at = plus(point.clone(), of_part(lit32(i as i32)));
+                Expr::Bitcast(Ty::F32, Box::new(Expr::Load(Mem::Shared(self.ring), Box::new(at))))
+            });
+            let sum = sum.reduce(|a, b| Expr::Call(Func::Add, vec![a, b]));
+            let sum = e.named("total", Ty::F32, sum.unwrap_or(Expr::Lit(Value::F32(0.0))));
+            let row = e.named("row", Ty::I32, plus(start.clone(), modulo(point.clone(), rows)));
+            let token = e.named("token", Ty::I32, plus(others.clone(), over(point, rows)));
+            let [(w, _), (x, _)] = self.sides();
+            let ok = and(
+                cmp(CmpOp::Lt, row.clone(), lit32(w.points() as i32)),
+                cmp(CmpOp::Lt, token.clone(), lit32(x.points() as i32)),
+            );
+            e.if_then(ok, |e| self.finish(e, place, row, token, sum, work));
+        });
+        let (lo, hi) = (lane.thread.clone(), lit32((rows * tokens) as i32));
+        let step = lit32(32 * WARPS as i32);
+        e.push(Stmt::For { var: point, lo, hi, step, unroll: Unroll::None, body });
+    }
+
+    fn finish(&self, e: &mut Emit, place: &Where, row: Expr, token: Expr, sum: Expr, work: &[ParamId]) {
+        let (m, n) = if self.codes.first { (row, token) } else { (token, row) };
+        let epilogue = Epilogue { shape: self.shape, tile: self.tile };
+        if let (true, [work]) = (self.tile.split > 1, work) {
+            let (rows, columns) = (self.tile.m.points(), self.tile.n.points());
+            let wide = epilogue.partials() > i32::MAX as i64;
+            let n32 = |expr: Expr| Num { expr, ty: Ty::I32 };
+            let fit = |n: Num| if wide { widen(n) } else { n };
+            let ty = if wide { Ty::I64 } else { Ty::I32 };
+            let line = arith(IntOp::Mul, fit(n32(place.part.clone())), int_of(ty, rows));
+            let line = arith(IntOp::Add, line, fit(n32(m)));
+            let at = arith(IntOp::Add, arith(IntOp::Mul, line, int_of(ty, columns)), fit(n32(n)));
+            return e.push(Stmt::Store(Mem::Global(*work), at.expr, sum));
+        }
+        let m = digits(e, &self.tile.m, &self.shape.m, &[m]);
+        let n = digits(e, &self.tile.n, &self.shape.n, &[n]);
+        let point = Point { m: &m, n: &n, batch: &place.batch };
+        epilogue.element(e, &point, vec![sum], None);
+    }
+}
+
+/// Where a chunk's run of 16 bytes stands among its row's: the runs that the quads' lanes read at once lie together, and
+/// those of the next row in the other half of the banks.
+fn swizzled(piece: &Expr, token: &Expr) -> Expr {
+    let turned = plus(times(modulo(piece.clone(), 4), 4), over(piece.clone(), 4));
+    int_op(IntOp::Xor, turned, times(modulo(token.clone(), 2), 4))
+}
+
+fn repeat(e: &mut Emit, var: VarId, hi: Expr, body: Vec<Stmt>) {
+    e.push(Stmt::For { var, lo: lit32(0), hi, step: lit32(1), unroll: Unroll::None, body });
+}

@@ -1,0 +1,400 @@
+//! Products of a few rows with weights of 4 bits, dequantised in registers.
+//!
+//! Such a product is a stream of weights, so it is laid out for that: the weights' rows are the rows of `mma.sync`, each
+//! lane copies 16 bytes (32 codes) of a row at a time through a ring in shared memory, and makes the instruction's
+//! operand of them with bit operations. The order of terms within an instruction is free: lane t of a quad takes 32
+//! neighbouring terms, and a register holds codes i and i + 4 of a word, as two masked shifts leave them. The few rows
+//! of the other operand stand in the ring too, shared by the block's warps.
+//!
+//! A weight is `T((code − zero) · scale + shift)`, T f16 or bf16, with zero, scale and shift that do not change over
+//! groups of 32 terms or more; they are evaluated once a group into a table in shared memory. `code − zero` is exact in T, and
+//! one fused multiply-add rounds to T.
+
+use super::contract_coords::Place as Where;
+use super::contract_operand::{Ground, PlainRead, Source, fits, gcd};
+use super::contract_pattern::{ContractShape, Contraction, Digit, Factor};
+use super::contract_tile::{Choice, FoldChoice, Wishes};
+use super::hopper_gather::Form;
+use super::index::Facts;
+use crate::ir::graph::{Access, AxisId, Expr, ExprId, Graph, TensorId};
+use crate::ir::tile::*;
+use crate::vocab::dtype::{DType, Ty, Value};
+use crate::vocab::func::Func;
+use crate::vocab::target::Target;
+
+/// Terms that a warp takes in a step: a run of 32 for each lane of a quad.
+pub const CHUNK: i64 = 128;
+/// Warps of a block.
+pub const WARPS: u32 = 8;
+/// Rows of the other operand from which on weights are better dequantised once, for all tiles.
+const MOST_TOKENS: i64 = 256;
+/// Rows of the other operand that a block takes at most.
+const MOST_COLUMNS: u32 = 64;
+
+/// A weight as an expression of its code.
+#[derive(Clone, Debug, Default)]
+pub struct Weight {
+    /// An integer.
+    pub zero: Option<ExprId>,
+    pub scale: Option<ExprId>,
+    pub shift: Option<ExprId>,
+    /// Terms over which these do not change; 0: they do not depend on the term.
+    pub group: i64,
+}
+
+/// Rows of neighbouring terms in memory, in elements.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    pub tensor: TensorId,
+    pub offset: i64,
+    pub pitch: i64,
+}
+
+/// A product that this kernel takes.
+pub struct Codes {
+    pub choice: Choice,
+    pub dtype: DType,
+    pub signed: bool,
+    pub weight: Weight,
+    /// Whether the weights are A.
+    pub first: bool,
+    pub w: Lines,
+    pub x: Lines,
+    pub k: AxisId,
+    pub terms: i64,
+    /// Tiles of 16 rows of a warp.
+    pub tiles: u32,
+    /// Groups of 8 rows of the other operand.
+    pub columns: u32,
+    /// Groups of terms that a block may meet.
+    pub groups: i64,
+}
+
+impl Codes {
+    /// Warps side by side along the weights' rows, and along the terms.
+    pub fn warps(&self) -> (u32, u32) {
+        match self.choice.tile.arrange {
+            Arrange::Codes { rows, terms } => (rows, terms),
+            _ => (WARPS, 1),
+        }
+    }
+
+    pub fn rows(&self) -> u32 {
+        16 * self.tiles * self.warps().0
+    }
+
+    pub fn stages(&self) -> u32 {
+        self.choice.tile.folds[0].stages
+    }
+}
+
+/// Whether a definition's product would be taken: what can be said before tensors have homes.
+pub fn suits(g: &Graph, shape: &ContractShape) -> bool {
+    let [c] = &shape.folds[..] else { return false };
+    if !has_codes(g, &c.a) && !has_codes(g, &c.b) {
+        return false;
+    }
+    let points = |d: &[Digit]| ContractShape::points(d);
+    let facts = Facts::new(g);
+    points(&shape.batch) == 1
+        && [(&c.a, &shape.m, &shape.n), (&c.b, &shape.n, &shape.m)].iter().any(|(f, rows, others)| {
+            let [k] = &c.k[..] else { return false };
+            let half =
+                [DType::F16, DType::BF16].into_iter().any(|t| weight(g, &facts, f, t, k.axis).is_some());
+            half && points(rows) >= 16
+                && points(others) <= MOST_TOKENS
+                && k.extent % CHUNK == 0
+                && k.extent > 0
+        })
+}
+
+fn has_codes(g: &Graph, f: &Factor) -> bool {
+    let mut todo = f.exprs.clone();
+    while let Some(id) = todo.pop() {
+        todo.extend(g.children(id));
+        if let Expr::Read(r) = g.expr(id)
+            && g.tensor(r.tensor).dtype.bits() == 4
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// The kernel for a shape, if it is one of these.
+pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Option<Codes> {
+    let shape = ground.shape;
+    let [c] = &shape.folds[..] else { return None };
+    let [k] = &c.k[..] else { return None };
+    let set = wishes.schedule.kernels.get(wishes.kernel).is_some_and(|s| !s.is_empty());
+    let takes = target.cp_async && target.mma_bf16 && c.ty == Ty::F32 && shape.selector.is_none() && !set;
+    if !takes
+        || k.lo != 0
+        || k.extent <= 0
+        || k.extent % CHUNK != 0
+        || ContractShape::points(&shape.batch) != 1
+    {
+        return None;
+    }
+    [false, true].into_iter().find_map(|first| of_side(ground, target, wishes, c, first))
+}
+
+fn of_side(ground: &Ground, target: &Target, wishes: &Wishes, c: &Contraction, first: bool) -> Option<Codes> {
+    let (g, shape, k) = (ground.graph, ground.shape, &c.k[0]);
+    let (f, other) = if first { (&c.a, &c.b) } else { (&c.b, &c.a) };
+    let (rows, tokens) = if first { (&shape.m, &shape.n) } else { (&shape.n, &shape.m) };
+    if !has_codes(g, f) || ContractShape::points(tokens) > MOST_TOKENS {
+        return None;
+    }
+    let (dtype, x) =
+        [DType::BF16, DType::F16].into_iter().find_map(|d| match ground.source(c, other, d) {
+            Source::Plain(p) if p.checks.is_empty() => Some((d, p)),
+            _ => None,
+        })?;
+    let (weight, read) = weight(g, ground.facts, f, dtype, k.axis)?;
+    let Expr::Read(r) = g.expr(read) else { return None };
+    let t = g.tensor(r.tensor);
+    if (ground.home)(r.tensor).dtype != t.dtype {
+        return None;
+    }
+    let codes = PlainRead { tensor: r.tensor, index: r.index.clone(), k: Vec::new(), checks: Vec::new() };
+    let w = lines(ground, c, &codes, rows, t.dtype)?;
+    let x = lines(ground, c, &x, tokens, dtype)?;
+    let mut codes = Codes {
+        choice: Choice { tile: empty(wishes), folds: Vec::new() },
+        dtype,
+        signed: t.dtype == DType::I4,
+        weight,
+        first,
+        w,
+        x,
+        k: k.axis,
+        terms: k.extent,
+        tiles: 1,
+        columns: 1,
+        groups: 0,
+    };
+    let tile = best(ground, target, wishes, &mut codes, rows, tokens)?;
+    let folds = vec![FoldChoice { k: c.k.clone(), a: Source::Computed, b: Source::Computed }];
+    codes.choice = Choice { tile, folds };
+    Some(codes)
+}
+
+/// Rows of neighbouring terms that start at multiples of 16 bytes.
+fn lines(ground: &Ground, c: &Contraction, p: &PlainRead, rows: &[Digit], dtype: DType) -> Option<Lines> {
+    let (offset, pitch) = Form::new(ground, c, p, rows, &[])?.rows_of_terms()?;
+    let unit = 128 / dtype.bits() as i64;
+    let len = (ground.home)(p.tensor).len;
+    let aligned = offset >= 0 && offset % unit == 0 && pitch % unit == 0 && len < 1 << 31;
+    aligned.then_some(Lines { tensor: p.tensor, offset, pitch })
+}
+
+/// A factor as a weight of this dtype, and the read of its code.
+fn weight(g: &Graph, facts: &Facts, f: &Factor, dtype: DType, k: AxisId) -> Option<(Weight, ExprId)> {
+    let [id] = f.exprs[..] else { return None };
+    if !f.guards.is_empty() {
+        return None;
+    }
+    let mut w = Weight::default();
+    let inner = match g.expr(id) {
+        Expr::Round(d, inner) if *d == dtype => *inner,
+        Expr::Cast(_) => id,
+        _ => return None,
+    };
+    let read = affine(g, facts, inner, k, &mut w)?;
+    let parts = [w.zero, w.scale, w.shift];
+    let mut group = 0;
+    for &part in parts.iter().flatten() {
+        group = gcd(group, period(g, part, k)?);
+    }
+    w.group = group;
+    let exact = [w.scale, w.shift].iter().flatten().all(|&e| fits(g, facts, e, dtype));
+    let zero = w.zero.map(|z| facts.interval(z));
+    let near = zero.is_none_or(|z| z.lo >= -112 && z.hi <= 112);
+    (exact && near && group % 32 == 0).then_some((w, read))
+}
+
+/// Takes `(code − zero) · scale + shift` apart, from outside in.
+fn affine(g: &Graph, facts: &Facts, id: ExprId, k: AxisId, w: &mut Weight) -> Option<ExprId> {
+    let along = |e: ExprId| code(g, facts, e, k);
+    match g.expr(id) {
+        Expr::Call(Func::Add, a) if w.shift.is_none() && w.scale.is_none() && g.ty(id).is_float() => {
+            let (inner, shift) = if holds_code(g, facts, a[0], k) { (a[0], a[1]) } else { (a[1], a[0]) };
+            w.shift = Some(shift);
+            affine(g, facts, inner, k, w)
+        }
+        Expr::Call(Func::Mul, a) if w.scale.is_none() && g.ty(id).is_float() => {
+            let (inner, scale) = if holds_code(g, facts, a[0], k) { (a[0], a[1]) } else { (a[1], a[0]) };
+            w.scale = Some(scale);
+            affine(g, facts, inner, k, w)
+        }
+        Expr::Cast(a) if g.ty(id) == Ty::F32 && g.ty(*a) == Ty::I32 => match g.expr(*a) {
+            Expr::Call(Func::Sub, b) => {
+                w.zero = Some(b[1]);
+                along(b[0])
+            }
+            _ => along(*a),
+        },
+        _ => None,
+    }
+}
+
+fn holds_code(g: &Graph, facts: &Facts, id: ExprId, k: AxisId) -> bool {
+    code(g, facts, id, k).is_some() || g.children(id).iter().any(|&c| holds_code(g, facts, c, k))
+}
+
+/// A read of a 4-bit tensor whose last index is the fold axis.
+fn code(g: &Graph, facts: &Facts, id: ExprId, k: AxisId) -> Option<ExprId> {
+    let Expr::Read(r) = g.expr(id) else { return None };
+    let t = g.tensor(r.tensor);
+    let (&last, others) = r.index.split_last()?;
+    let along = matches!(g.expr(last), Expr::Axis(a) if *a == k);
+    let alone = others.iter().all(|&i| !facts.free(i).contains(&k));
+    let proven = matches!(r.access, Access::Proven);
+    (t.dtype.bits() == 4 && t.range.is_none() && proven && along && alone).then_some(id)
+}
+
+/// The terms over which an expression does not change, from multiples of them on; 0: it depends on none.
+fn period(g: &Graph, id: ExprId, k: AxisId) -> Option<i64> {
+    match g.expr(id) {
+        Expr::Axis(a) => (*a != k).then_some(0),
+        Expr::Fold(_) => None,
+        Expr::Read(r) if !matches!(r.access, Access::Proven) => None,
+        Expr::Call(Func::Div, a) if is_axis(g, a[0], k) => match g.expr(a[1]) {
+            Expr::Lit(Value::I64(n)) if *n > 0 => Some(*n),
+            Expr::Lit(Value::I32(n)) if *n > 0 => Some(*n as i64),
+            _ => None,
+        },
+        _ => g.children(id).into_iter().try_fold(0, |n, c| Some(gcd(n, period(g, c, k)?))),
+    }
+}
+
+fn is_axis(g: &Graph, id: ExprId, k: AxisId) -> bool {
+    match g.expr(id) {
+        Expr::Axis(a) => *a == k,
+        Expr::Cast(a) => is_axis(g, *a, k),
+        _ => false,
+    }
+}
+
+fn empty(wishes: &Wishes) -> Tile {
+    Tile {
+        name: wishes.kernel.to_string(),
+        batch: 1,
+        m: Side { dims: Vec::new(), block: 0 },
+        n: Side { dims: Vec::new(), block: 0 },
+        arrange: Arrange::Codes { rows: WARPS, terms: 1 },
+        threads: 32 * WARPS,
+        split: 1,
+        swizzle: 1,
+        folds: Vec::new(),
+        shared_bytes: 0,
+        resident: None,
+        staging: 0,
+    }
+}
+
+/// The block by which a multiprocessor's share is moved soonest.
+fn best(
+    ground: &Ground,
+    target: &Target,
+    wishes: &Wishes,
+    codes: &mut Codes,
+    rows: &[Digit],
+    tokens: &[Digit],
+) -> Option<Tile> {
+    /// Bytes that a multiprocessor gets from memory in a nanosecond; twice that from the L2 cache.
+    const RATE: f64 = 30.0;
+    /// A second kernel, in nanoseconds.
+    const SECOND: f64 = 3000.0;
+    let (n, t) = (ContractShape::points(rows), ContractShape::points(tokens));
+    let columns = ((t as u32).div_ceil(8)).min(MOST_COLUMNS / 8);
+    let tiles = if columns <= 2 { 1 } else { 2 };
+    let chunks = codes.terms / CHUNK;
+    let tables = [codes.weight.zero, codes.weight.scale, codes.weight.shift].iter().flatten().count() as i64;
+    let group = if codes.weight.group == 0 { codes.terms } else { codes.weight.group };
+    let mut best: Option<(f64, Tile, i64)> = None;
+    for (across, split) in [8u32, 4, 2, 1].into_iter().flat_map(|w| [1i64, 2, 4, 8, 16].map(|s| (w, s))) {
+        let along = WARPS / across;
+        let block = 16 * tiles * across;
+        if split > 1 && chunks / split < 4 * along as i64 {
+            continue;
+        }
+        let per = (chunks + split - 1) / split;
+        let groups = (per * CHUNK + group - 1) / group + if per * CHUNK % group == 0 { 0 } else { 1 };
+        let table = 4 * tables * groups * block as i64;
+        let stage = 16 * 32 * WARPS as i64 * 2 * tiles as i64 + 256 * (8 * columns * along) as i64;
+        let sums = 4 * (along * 8 * columns * block) as i64;
+        let room = target.shared_per_block as i64 - 1024 - table;
+        let stages = (room / stage).min(10).min(per / along as i64 + 2);
+        if stages < 3 || stages * stage < sums {
+            continue;
+        }
+        let blocks =
+            ((n + block as i64 - 1) / block as i64) * ((t + 8 * columns as i64 - 1) / (8 * columns) as i64);
+        let waves = ((blocks * split + target.sms as i64 - 1) / target.sms as i64) as f64;
+        let used = t.min(8 * columns as i64);
+        let bytes = block as f64 / 2.0 + used as f64;
+        let parts =
+            if split > 1 { SECOND + (split * n * t * 8) as f64 / (RATE * target.sms as f64) } else { 0.0 };
+        let cost = waves * bytes * (per * CHUNK) as f64 / RATE + parts;
+        if best.as_ref().is_none_or(|b| cost < b.0) {
+            codes.tiles = tiles;
+            let tile = tile(
+                ground,
+                wishes,
+                codes,
+                (rows, block),
+                (tokens, 8 * columns),
+                along,
+                stages as u32,
+                split,
+            );
+            let shared_bytes = (stages * stage + table) as u32;
+            best = Some((cost, Tile { shared_bytes, ..tile }, groups));
+        }
+    }
+    let (_, tile, groups) = best?;
+    (codes.tiles, codes.columns, codes.groups) = (tiles, columns, groups);
+    Some(tile)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn tile(
+    ground: &Ground,
+    wishes: &Wishes,
+    codes: &Codes,
+    (rows, block): (&[Digit], u32),
+    (tokens, columns): (&[Digit], u32),
+    along: u32,
+    stages: u32,
+    split: i64,
+) -> Tile {
+    let side = |digits: &[Digit], block: u32| {
+        let names: Vec<&str> = digits.iter().map(|d| ground.shape.axes[d.out].name.as_str()).collect();
+        let extent = ContractShape::points(digits);
+        let dim = TileDim { name: names.join("·"), digits: 0..digits.len(), extent, block: block as i64 };
+        Side { dims: vec![dim], block }
+    };
+    let step = CHUNK * along as i64;
+    let operand = |lines: &Lines, dtype: DType, rows: u32| Operand {
+        name: ground.graph.tensor(lines.tensor).name.clone(),
+        dtype,
+        k_major: true,
+        place: Place::Rows { rows, pitch: step as u32 },
+        load: Load::Async(16),
+    };
+    let code = if codes.signed { DType::I4 } else { DType::U4 };
+    let (w, x) = (operand(&codes.w, code, block), operand(&codes.x, codes.dtype, columns));
+    let (rows, tokens) = (side(rows, block), side(tokens, columns));
+    let (m, n, a, b) = if codes.first { (rows, tokens, w, x) } else { (tokens, rows, x, w) };
+    let math = Math::Mma { kind: MmaKind::Half(codes.dtype), promote: false };
+    let fold = FoldTile { terms: codes.terms, step, slot: step as u32, stages, math, a, b };
+    let arrange = Arrange::Codes { rows: WARPS / along, terms: along };
+    Tile { m, n, arrange, split, folds: vec![fold], ..empty(wishes) }
+}
+
+/// Where a block's rows of weights, and of the other operand, start.
+pub fn starts<'p>(codes: &Codes, place: &'p Where) -> (&'p crate::ir::simt::Expr, &'p crate::ir::simt::Expr) {
+    if codes.first { (&place.m[0], &place.n[0]) } else { (&place.n[0], &place.m[0]) }
+}

@@ -235,6 +235,7 @@ impl Compiled {
     }
 
     fn simulate(&self, lowered: &Lowered, inputs: &Inputs, _: &RunOptions) -> Result<Ran> {
+        reference::bearable(self.bound.graph()).map_err(|f| self.reference_fault(&f))?;
         let start = Instant::now();
         let outcome = sim::run(&lowered.program, inputs, &sim::SimOptions::default())
             .map_err(|e| self.simulator_error(lowered, &e))?;

@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::execute::place;
-use girih_compiler::ir::graph::Graph;
+use girih_compiler::ir::graph::{Graph, TileBlock};
 use girih_compiler::ir::plan::{Form, Plan};
 use girih_compiler::ir::program::Program;
 use girih_compiler::ir::tile::Tile;
@@ -114,7 +114,19 @@ pub enum Level<'a> {
 
 /// The plan of a graph under the same options.
 pub fn graph_to_plan(graph: &Graph, options: &Options) -> Plan {
-    graph_to_plan::plan(graph, &options.fusion.plan_options(options.form))
+    let plan = |g: &Graph| graph_to_plan::plan(g, &options.fusion.plan_options(options.form));
+    let name = options.target.name;
+    let of_another = |t: &TileBlock| {
+        let on = |n: &String| n == name || name.strip_suffix('a') == Some(n);
+        !t.targets.is_empty() && !t.targets.iter().any(on)
+    };
+    // What is said of other targets does not choose what is stored here.
+    if !graph.tiles.iter().any(of_another) {
+        return plan(graph);
+    }
+    let mut graph = graph.clone();
+    graph.tiles.retain(|t| !of_another(t));
+    plan(&graph)
 }
 
 /// The tile level of a graph's kernels: name and form of each, and the level where the form has one.
@@ -151,6 +163,8 @@ fn verify_kernels(program: &Program) -> Result<()> {
 }
 
 fn refused(r: &Refusal, sources: &Sources) -> Error {
-    let setting = r.setting.as_ref().map_or(String::new(), |s| format!("{s}: "));
-    Error::Refused(format!("{}{setting}{}", place(sources, Some(r.span)), r.message))
+    if r.setting.is_some() {
+        return Error::Refused(girih_dsl::render(sources, &[r.diagnostic()], false).trim_end().to_string());
+    }
+    Error::Refused(format!("{}{}", place(sources, Some(r.span)), r.message))
 }

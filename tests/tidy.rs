@@ -203,3 +203,93 @@ fn nothing_is_of_one_machine() {
     }
     fail_with(bad);
 }
+
+/// Every code has a case that makes it: what the parser says in `dsl`, the rest in `compiler`.
+#[test]
+fn every_code_has_a_case() {
+    let mut text = String::new();
+    for folder in ["dsl/tests/cases/syntax", "compiler/tests/cases/diagnostics"] {
+        let mut found = Vec::new();
+        files(&root().join(folder), &mut found);
+        found.iter().for_each(|p| text += &fs::read_to_string(p).expect("a case is text"));
+    }
+    // It reports a defect of the compiler.
+    let codes = girih_dsl::codes::all().map(|r| r.code).filter(|c| *c != "E0599");
+    fail_with(
+        codes.filter(|c| !text.contains(&format!("[{c}]"))).map(|c| format!("{c} has no case")).collect(),
+    );
+}
+
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut all = Vec::new();
+    for folder in ["docs", "examples", "tests/peers"] {
+        files(&root().join(folder), &mut all);
+    }
+    all.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|p| root().join(p)));
+    all.retain(|p| p.extension().is_some_and(|e| e == "md") && p.exists());
+    assert!(all.len() > 8, "the pages were not found");
+    all.into_iter().map(|p| (p.clone(), fs::read_to_string(p).expect("a page is text"))).collect()
+}
+
+/// The targets of a page's links, code left out.
+fn links(text: &str) -> Vec<String> {
+    let prose = text.split("```").step_by(2).flat_map(|part| part.split('`').step_by(2));
+    let prose: String = prose.collect();
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets.map(|(target, _)| target.to_string()).collect()
+}
+
+/// The heading of a link's part after `#`, as mdBook names it.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter_map(|l| l.strip_prefix('#')).map(|l| l.trim_start_matches('#').trim());
+    let keep = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    headings.map(|h| h.to_lowercase().replace(' ', "-").chars().filter(|&c| keep(c)).collect()).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut bad = Vec::new();
+    for (path, text) in pages() {
+        for link in links(&text).into_iter().filter(|l| !l.contains("://") && !l.starts_with("mailto:")) {
+            let (file, part) = link.split_once('#').map_or((link.as_str(), None), |(f, p)| (f, Some(p)));
+            let target = if file.is_empty() { path.clone() } else { path.with_file_name("").join(file) };
+            let whole = target.exists()
+                && part.is_none_or(|p| {
+                    fs::read_to_string(&target).is_ok_and(|t| anchors(&t).iter().any(|a| a == p))
+                });
+            if !whole {
+                bad.push(format!("{}: {link}", relative(&path)));
+            }
+        }
+    }
+    fail_with(bad);
+}
+
+/// The book's summary has every page once, and nothing else; its code is of kinds that tests read.
+#[test]
+fn the_book_is_whole() {
+    let docs = root().join("docs");
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).expect("the book has a summary");
+    let mut listed = links(&summary);
+    let mut there: Vec<String> = fs::read_dir(&docs)
+        .expect("the book")
+        .flatten()
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .filter(|n| n.ends_with(".md") && n != "SUMMARY.md")
+        .collect();
+    (listed.sort(), there.sort());
+    assert_eq!(listed, there);
+    let mut bad = Vec::new();
+    for (path, text) in pages() {
+        for (n, line) in text.lines().enumerate().filter(|(_, l)| l.starts_with("```")) {
+            // `tile` and `pest` are held by dsl/tests/docs.rs, `rust` by the facade's doc tests.
+            if !["", "tile", "pest", "rust", "rust,no_run", "sh", "text"].contains(&line[3..].trim()) {
+                bad.push(format!("{}:{}: {line}", relative(&path), n + 1));
+            }
+        }
+        if text.matches("\n```").count() % 2 != 0 {
+            bad.push(format!("{}: a code block does not end", relative(&path)));
+        }
+    }
+    fail_with(bad);
+}

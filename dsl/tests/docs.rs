@@ -15,7 +15,9 @@ fn blocks<'t>(text: &'t str, kind: &str) -> Vec<&'t str> {
 
 #[test]
 fn examples_are_right() {
-    for (name, least) in [("language.md", 3), ("tutorial.md", 6)] {
+    for (name, least) in
+        [("language.md", 3), ("tutorial.md", 6), ("schedule.md", 0), ("semantics.md", 0), ("adding.md", 0)]
+    {
         let text = page(name);
         let examples = blocks(&text, "tile");
         assert!(examples.len() >= least, "{name} has {} examples", examples.len());

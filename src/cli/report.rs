@@ -112,6 +112,11 @@ impl Report {
         self.checks.iter().any(|c| !c.right)
     }
 
+    /// The words for its schedule.
+    pub fn schedule(&self) -> &str {
+        self.schedule.as_deref().unwrap_or("the default schedule")
+    }
+
     pub fn text(&self) -> String {
         let mut s = String::new();
         let sizes: Vec<String> = self.sizes.iter().map(|(n, v)| format!("{n}={v}")).collect();

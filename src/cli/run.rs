@@ -46,10 +46,26 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
     if finished.iter().any(|f| f.0.wrong()) {
         return Ok(Outcome::Wrong);
     }
-    if let (Some(path), Some((_, outputs))) = (&args.output_file, finished.first()) {
-        files::write_safetensors(path, outputs)?;
+    if let Some(path) = &args.output_file {
+        for (i, (report, outputs)) in finished.iter().enumerate() {
+            let path = numbered(path, i);
+            files::write_safetensors(&path, outputs)?;
+            if finished.len() > 1 {
+                eprintln!("note: {} holds the outputs under {}", path.display(), report.schedule());
+            }
+        }
     }
     Ok(Outcome::Right)
+}
+
+/// The file for the outputs of the i-th schedule: `out.safetensors`, `out.2.safetensors`, …
+fn numbered(path: &Path, i: usize) -> PathBuf {
+    if i == 0 {
+        return path.to_path_buf();
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let end = path.extension().map_or(String::new(), |e| format!(".{}", e.to_string_lossy()));
+    path.with_file_name(format!("{stem}.{}{end}", i + 1))
 }
 
 type Outputs = BTreeMap<String, HostTensor>;

@@ -288,6 +288,10 @@ pub enum UpdateOp {
 pub struct TileBlock {
     /// `tile op.name`
     pub def: Option<String>,
+    /// Where that definition's values stand.
+    pub at: Vec<Span>,
+    /// Where the op stands, if it is called by the one at hand.
+    pub of: Option<Span>,
     /// Empty: every target.
     pub targets: Vec<String>,
     pub settings: Vec<Setting>,

@@ -39,6 +39,12 @@ fn span(s: Span) -> String {
     format!("@{}:{}:{}", s.file, s.start, s.end)
 }
 
+fn read_span(w: &str) -> Option<Span> {
+    let mut parts = w.strip_prefix('@')?.split(':').map(str::parse);
+    let mut part = || parts.next()?.ok();
+    Some(Span { file: part()?, start: part()?, end: part()? })
+}
+
 fn list(v: &[i64]) -> String {
     format!("[{}]", v.iter().map(i64::to_string).collect::<Vec<_>>().join(" "))
 }
@@ -106,7 +112,10 @@ pub fn print(g: &Graph) -> String {
     }
     for t in &g.tiles {
         let targets: Vec<String> = t.targets.iter().map(|x| format!("{x:?}")).collect();
-        line(o, format!("tile {:?} [{}]", t.def.as_deref().unwrap_or(""), targets.join(" ")));
+        let at: Vec<String> = t.of.iter().chain(&t.at).map(|&s| span(s)).collect();
+        let called = if t.of.is_some() { "called" } else { "own" };
+        let def = t.def.as_deref().unwrap_or("");
+        line(o, format!("tile {def:?} [{}] {called} [{}]", targets.join(" "), at.join(" ")));
         for s in &t.settings {
             let words: Vec<String> = s.choices.iter().map(word).collect();
             let axis = s.axis.as_deref().unwrap_or("");
@@ -447,10 +456,7 @@ impl Words<'_> {
     }
 
     fn span(&mut self) -> Option<Span> {
-        let w = self.next()?;
-        let mut parts = w.strip_prefix('@')?.split(':').map(str::parse);
-        let mut part = || parts.next()?.ok();
-        Some(Span { file: part()?, start: part()?, end: part()? })
+        read_span(&self.next()?)
     }
 
     fn ty(&mut self) -> Option<Ty> {
@@ -531,7 +537,11 @@ fn read_line(g: &mut Graph, text: &str) -> Option<()> {
         }
         "tile" => {
             let def = Some(w.next()?).filter(|d| !d.is_empty());
-            g.tiles.push(TileBlock { def, targets: w.list(|x| Some(x.to_string()))?, settings: Vec::new() });
+            let targets = w.list(|x| Some(x.to_string()))?;
+            let called = w.next()? == "called";
+            let mut at = w.list(read_span)?;
+            let of = called.then(|| (!at.is_empty()).then(|| at.remove(0))).flatten();
+            g.tiles.push(TileBlock { def, at, of, targets, settings: Vec::new() });
         }
         "setting" => {
             let (key, axis) = (w.next()?, Some(w.next()?).filter(|a| !a.is_empty()));

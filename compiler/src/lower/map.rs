@@ -5,7 +5,7 @@
 use super::index::{Interval, reads};
 use super::read::Index;
 use super::scalar::{Emit, Num, arith, cmp, int_of};
-use super::{Choice, Lowering, MAX_GRID_X, Refusal, home, map_tile, map_vec};
+use super::{Choice, Lowering, MAX_GRID_X, Refusal, home, map_block, map_tile, map_vec};
 use crate::ir::graph::{AxisId, Define, Graph, Stmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::simt::{CmpOp, IntOp, Ty};
@@ -61,8 +61,15 @@ fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define]) -> Result
     let Some(first) = group.first() else { return Ok(()) };
     let t = graph.tensor(first.target);
     let packed = group.iter().any(|d| graph.tensor(d.target).dtype.bits() == 4) && !t.dims.is_empty();
+    let blocks = map_block::asked(cx, name, first);
     if packed {
-        return bytes(cx, name, group);
+        return match blocks {
+            None => bytes(cx, name, group),
+            Some(_) => Err(map_block::not_packed(first.span, name)),
+        };
+    }
+    if let Some(blocks) = blocks {
+        return map_block::points(cx, name, group, &blocks);
     }
     if let Some(turn) = map_tile::find(cx, name, group) {
         return map_tile::points(cx, name, group, turn);
@@ -140,12 +147,12 @@ pub fn count(dims: &[i64], span: Span, name: &str) -> Result<i64, Refusal> {
 
 /// Threads of a block: as set, or `usual`.
 pub fn threads(cx: &Lowering<'_>, kernel: &str, usual: i64, span: Span) -> Result<i64, Refusal> {
-    match cx.schedule.int(kernel, "threads", "") {
+    match cx.schedule.block_threads(kernel) {
         None => Ok(usual),
-        Some(n) if (32..=1024).contains(&n) && n % 32 == 0 => Ok(n),
-        Some(n) => {
-            let why = format!("threads = {n} does not fit: a block has 32 to 1024 threads, a multiple of 32");
-            Err(Refusal::new(span, why).setting("threads"))
+        Some((n, _)) if (32..=1024).contains(&n) && n % 32 == 0 => Ok(n),
+        Some((n, key)) => {
+            let why = format!("{n} threads do not fit: a block has 32 to 1024, a multiple of 32");
+            Err(Refusal::new(span, why).setting(key))
         }
     }
 }
@@ -214,7 +221,7 @@ pub fn coordinates(e: &mut Emit<'_>, target: TensorId, at: &[Num]) -> Vec<Num> {
 
 /// All values at a point, then all stores. The group's axes have the same values, so that what one defines is
 /// what the next reads.
-fn point(e: &mut Emit<'_>, group: &[&Define], at: &[Num]) {
+pub(super) fn point(e: &mut Emit<'_>, group: &[&Define], at: &[Num]) {
     let values = values(e, group, at);
     for (d, n) in group.iter().zip(values) {
         let index = own_index(e, d.target, &d.axes);

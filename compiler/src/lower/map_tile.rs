@@ -41,7 +41,7 @@ pub fn find<'a>(cx: &Lowering<'a>, name: &str, group: &[&'a Define]) -> Option<T
     let set = |key: &str| cx.schedule.int(name, key, "").is_some();
     let t = cx.graph.tensor(group[0].target);
     let (&q, outer) = t.dims.split_last()?;
-    if set("threads")
+    if cx.schedule.block_threads(name).is_some()
         || set("vector")
         || q < LEAST
         || !group.iter().all(|d| map_vec::small(cx.graph, d.value))

@@ -39,6 +39,7 @@ mod hopper_ring;
 mod hopper_store;
 pub mod index;
 pub mod map;
+mod map_block;
 mod map_lanes;
 mod map_tile;
 mod map_vec;
@@ -60,6 +61,7 @@ mod scan_law;
 pub mod scan_step;
 pub mod scatter;
 pub mod schedule;
+mod settings;
 pub mod simt_to_cuda;
 pub mod sort;
 mod sort_select;
@@ -76,6 +78,7 @@ use crate::ir::tile::Tile;
 use crate::vocab::dtype::DType;
 use crate::vocab::target::Target;
 use girih_dsl::ast::Span;
+use girih_dsl::diagnostic::Diagnostic;
 use index::Facts;
 use scalar::Emit;
 use std::cell::RefCell;
@@ -94,11 +97,24 @@ pub struct Refusal {
     pub span: Span,
     /// The setting's name (`block m`), if one is to blame.
     pub setting: Option<String>,
+    /// The kernel that was being lowered.
+    pub kernel: Option<String>,
 }
 
 impl Refusal {
     pub fn new(span: Span, message: impl Into<String>) -> Refusal {
-        Refusal { message: message.into(), span, setting: None }
+        Refusal { message: message.into(), span, setting: None, kernel: None }
+    }
+
+    /// As a report, with a code where a setting is to blame.
+    pub fn diagnostic(&self) -> Diagnostic {
+        let setting = self.setting.as_deref().unwrap_or("the program");
+        let d = Diagnostic::error(
+            "E0609",
+            self.span,
+            format!("`{setting}` cannot be followed: {}", self.message),
+        );
+        d.help(format!("take `{setting}` out, or give it another value"))
     }
 
     /// Blames a setting.
@@ -128,14 +144,35 @@ pub struct Lowering<'a> {
     names: BTreeSet<String>,
 }
 
-/// Lowers a plan for a target under a schedule.
+/// Lowers a plan for a target under a schedule. Of what the `tile` blocks leave open, the first values that fit.
 pub fn plan_to_program(plan: &Plan, target: &Target, schedule: &Schedule) -> Result<Program, Refusal> {
-    let whole = &schedule::effective(plan, target, schedule);
-    let mut cx = Lowering::new(plan, target, whole);
+    settle(plan, target, schedule).map(|(_, program)| program)
+}
+
+/// The schedule as it is followed, and the program.
+fn settle(plan: &Plan, target: &Target, schedule: &Schedule) -> Result<(Schedule, Program), Refusal> {
+    let refused = |why| schedule::at_its_place(plan, target, why);
+    let mut trial = schedule::Trial::new(plan, target, schedule)?;
+    let mut first = None;
+    loop {
+        let whole = trial.schedule();
+        match lower_all(plan, target, &whole) {
+            Ok(program) => return Ok((whole, program)),
+            Err(why) if trial.next(&why) => {
+                first.get_or_insert(why);
+            }
+            Err(why) => return Err(refused(first.unwrap_or(why))),
+        }
+    }
+}
+
+fn lower_all(plan: &Plan, target: &Target, schedule: &Schedule) -> Result<Program, Refusal> {
+    let mut cx = Lowering::new(plan, target, schedule);
     check::declared(&mut cx)?;
     for k in &plan.kernels {
         let first = cx.program.kernels.len();
-        cx.lower_as_written(k, schedule)?;
+        let done = cx.lower_kernel(k).and_then(|_| settings::unroll(&mut cx, k, first));
+        done.map_err(|why| Refusal { kernel: Some(k.name.clone()), ..why })?;
         let simt = (first..cx.program.kernels.len()).collect();
         cx.program.forms.push(FormRow { kernel: k.name.clone(), form: k.form, simt });
     }
@@ -165,7 +202,7 @@ pub fn tiles(
     target: &Target,
     schedule: &Schedule,
 ) -> Result<Vec<(String, Form, Option<Tile>)>, Refusal> {
-    let whole = schedule::effective(plan, target, schedule);
+    let (whole, _) = settle(plan, target, schedule)?;
     let cx = Lowering::new(plan, target, &whole);
     let tile = |k: &PlanKernel| match k.form {
         Form::Contract => contract::tile(&cx, k).map(Some),
@@ -201,27 +238,6 @@ impl<'a> Lowering<'a> {
             fault,
             open: vec![Vec::new()],
             names: BTreeSet::new(),
-        }
-    }
-
-    /// A `tile` block may be written with another form of the op in mind (a product's tile, where one row is left at
-    /// this size): what a form other than `contract` cannot follow is left out then. What `asked` says itself is not.
-    fn lower_as_written(&mut self, k: &'a PlanKernel, asked: &'a Schedule) -> Result<(), Refusal> {
-        let whole = self.schedule;
-        let own = asked.kernels.get(&k.name);
-        let written = whole.kernels.get(&k.name) != own;
-        let (kernels, steps) = (self.program.kernels.len(), self.open.last().map_or(0, Vec::len));
-        let done = self.lower_kernel(k);
-        match done {
-            Err(why) if why.setting.is_some() && written && k.form != Form::Contract => {
-                self.program.kernels.truncate(kernels);
-                self.open.last_mut().expect("the program's own steps are always open").truncate(steps);
-                self.schedule = asked;
-                let done = self.lower_kernel(k);
-                self.schedule = whole;
-                done
-            }
-            done => done,
         }
     }
 
@@ -316,6 +332,7 @@ impl<'a> Lowering<'a> {
             Form::Step => step::lower(self, k),
             // Every definition can be a map: what the pattern does not take is one.
             Form::Contract => contract::lower(self, k).or_else(|why| match why.setting {
+                None if settings::need_a_product(self.schedule, k) => Err(why),
                 None => map::lower(self, k),
                 Some(_) => Err(why),
             }),

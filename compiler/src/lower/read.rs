@@ -27,7 +27,7 @@ impl<'a> Emit<'a> {
             _ => self.guards(r.tensor, &index),
         };
         if self.graph.tensor(r.tensor).dims.contains(&0) {
-            return self.read_empty(r, &guards, span);
+            return self.read_empty(r, &index, &guards, span);
         }
         if guards.is_empty() {
             return self.load(r.tensor, &index, span);
@@ -53,13 +53,13 @@ impl<'a> Emit<'a> {
     }
 
     /// A read of a tensor without elements: nothing is inside.
-    fn read_empty(&mut self, r: &Read, guards: &[(usize, Expr)], span: Span) -> Num {
+    fn read_empty(&mut self, r: &Read, index: &[Index], guards: &[(usize, Expr)], span: Span) -> Num {
         let ty = self.element_ty(r.tensor);
         match r.access {
             Access::Else(d) => self.num(d),
             Access::Checked => {
                 let dim = guards.first().map_or(0, |g| g.0);
-                self.fault(r.tensor, dim, FaultKind::Read, span, int(0));
+                self.fault(r.tensor, dim, FaultKind::Read, span, index[dim].num.clone());
                 outside(ty)
             }
             Access::Proven => outside(ty),

@@ -157,19 +157,26 @@ fn settings(
         layout.per_block = 1;
         layout.lanes = layout.lanes.max(32);
     }
-    let threads = int("threads", "").or(int("warps", "").map(|w| w * 32));
+    let threads = cx.schedule.block_threads(&k.name);
     let blocks = named(&last.rows, "block");
+    if let Some(setting) = beside(cx, k, &last.rows, &inner, last.stmt) {
+        return refuse(format!("kernel `{}` takes whole rows: a block is told how many", k.name), &setting);
+    }
     if threads.is_none() && blocks.is_none() {
         return Ok(());
     }
+    let key = threads.map_or("block", |t| t.1);
     let per_block = blocks.unwrap_or(layout.per_block);
-    let threads = threads.unwrap_or((layout.lanes * per_block).clamp(32, MOST_THREADS));
+    let threads = threads.map_or((layout.lanes * per_block).clamp(32, MOST_THREADS), |t| t.0);
     let lanes = threads / per_block.max(1);
     let fits = per_block > 0 && threads % 32 == 0 && threads <= MOST_THREADS && lanes * per_block == threads;
     let shared = layout.cluster == 1 || per_block == 1;
     if !fits || !shared || lanes == 0 || lanes.count_ones() != 1 || (lanes > 32 && layout.columns) {
         let text = format!("{threads} threads cannot share {per_block} rows evenly: take powers of two");
-        return refuse(text, "block");
+        let axis =
+            last.rows.iter().map(|&a| &cx.graph.axis(a).name).find(|name| int("block", name).is_some());
+        let block = axis.map_or("block".to_string(), |a| format!("block {a}"));
+        return refuse(text, if blocks.is_some() { &block } else { key });
     }
     layout.per_block = per_block;
     layout.lanes = lanes;
@@ -189,6 +196,30 @@ pub fn space(graph: &Graph, rows: &Rows) -> Vec<Choice> {
         all.push(Choice::ints("cluster", &graph.axis(a).name, &[2, 4, 8]));
     }
     all
+}
+
+/// A setting that rows do not follow: `block` along the row (unless it is no shorter), `cluster` across rows.
+fn beside(
+    cx: &Lowering<'_>,
+    k: &PlanKernel,
+    rows: &[AxisId],
+    inner: &[AxisId],
+    stmt: usize,
+) -> Option<String> {
+    let among = |axes: &[AxisId], name: &str| axes.iter().any(|&a| cx.graph.axis(a).name == name);
+    let define = super::row::define(cx.graph, stmt);
+    let whole = |axis: &str, v: &Word| {
+        let axes = define.iter().flat_map(|d| &d.axes).filter(|&&a| cx.graph.axis(a).name == axis);
+        let mut extents = axes.map(|&a| cx.graph.extent(a));
+        extents.all(|n| n.is_some_and(|n| matches!(v, Word::Int(v) if *v >= n)))
+    };
+    let own = cx.schedule.kernels.get(&k.name)?.iter();
+    let mut wrong = own.filter(|((key, axis), v)| match key.as_str() {
+        "block" => !among(rows, axis) && !whole(axis, v),
+        "cluster" => !axis.is_empty() && !among(inner, axis) && **v != Word::Int(1),
+        _ => false,
+    });
+    wrong.next().map(|((key, axis), _)| super::settings::named(key, axis))
 }
 
 /// Do most reads have neighbouring elements in neighbouring rows?

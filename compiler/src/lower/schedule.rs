@@ -1,8 +1,10 @@
 //! Schedules: the choices that the lowering leaves open, by kernel, key and axis.
 
-use crate::ir::graph::{AxisId, Expr, Graph, Stmt, TileBlock, Word};
+use super::{Refusal, settings};
+use crate::ir::graph::{AxisId, Expr, ExprId, Graph, Stmt, TensorId, TileBlock, Word};
 use crate::ir::plan::{Plan, PlanKernel};
 use crate::vocab::target::Target;
+use girih_dsl::ast::Span;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -24,6 +26,12 @@ impl Schedule {
             Word::Int(v) => Some(*v),
             _ => None,
         }
+    }
+
+    /// Threads of a block as `threads`, `warps` or `warpgroups` say, with the key that says it.
+    pub fn block_threads(&self, kernel: &str) -> Option<(i64, &'static str)> {
+        let keys = [("threads", 1), ("warps", 32), ("warpgroups", 128)];
+        keys.into_iter().find_map(|(key, each)| Some((self.int(kernel, key, "")? * each, key)))
     }
 
     pub fn set(&mut self, kernel: &str, key: &str, axis: &str, value: Word) {
@@ -109,29 +117,97 @@ impl Choice {
     }
 }
 
-/// The settings of the op's `tile` blocks that speak of a kernel on a target, later ones before earlier ones.
-fn written(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
-    let mut found: Vec<Choice> = Vec::new();
-    for tile in plan.graph.tiles.iter().filter(|t| speaks(plan, k, target, t)) {
+/// A written setting with the kernels (by number) that it speaks of.
+#[derive(Clone, Debug)]
+pub struct Spoken {
+    pub choice: Choice,
+    pub kernels: Vec<usize>,
+    pub span: Span,
+}
+
+/// The settings of the `tile` blocks for a target; of two for the same kernel the later one counts.
+pub fn spoken(plan: &Plan, target: &Target) -> Vec<Spoken> {
+    let mut found: Vec<Spoken> = Vec::new();
+    let on = |name: &String| target.name == name || target.name.strip_suffix('a') == Some(name);
+    for tile in plan.graph.tiles.iter().filter(|t| t.targets.is_empty() || t.targets.iter().any(on)) {
+        let own = (0..plan.kernels.len()).filter(|&k| speaks(&plan.graph, &plan.kernels[k], tile));
+        let own: Vec<usize> = own.collect();
         for s in &tile.settings {
             let axis = s.axis.clone().unwrap_or_default();
-            if !axis.is_empty() && !has_axis(&plan.graph, k, &axis) {
-                continue;
+            let of = |&k: &usize| {
+                let kernel = &plan.kernels[k];
+                let last = matches!(s.key.as_str(), "block" | "cluster") && tile.def.is_none();
+                let along = match s.key.as_str() {
+                    "step" | "split" => steps_along(&plan.graph, kernel, &axis),
+                    _ => axis.is_empty() || has_axis(&plan.graph, kernel, &axis),
+                };
+                along && (!last || tile.of.is_some() || makes_last(plan, k))
+            };
+            let kernels: Vec<usize> = own.iter().copied().filter(of).collect();
+            for f in found.iter_mut().filter(|f| f.choice.key == s.key && f.choice.axis == axis) {
+                f.kernels.retain(|k| !kernels.contains(k));
             }
-            found.retain(|c| c.key != s.key || c.axis != axis);
-            found.push(Choice { key: s.key.clone(), axis, values: s.choices.clone() });
+            let choice = Choice { key: s.key.clone(), axis, values: s.choices.clone() };
+            found.push(Spoken { choice, kernels, span: s.span });
         }
+    }
+    found.retain(|s| !s.kernels.is_empty());
+    found
+}
+
+/// The values of the written settings that a kernel's form can follow.
+fn written(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
+    let number = plan.kernels.iter().position(|other| other.name == k.name);
+    let spoken = spoken(plan, target).into_iter().filter(|s| s.kernels.iter().any(|&n| Some(n) == number));
+    let mut found: Vec<Choice> = Vec::new();
+    for Spoken { mut choice, .. } in spoken {
+        let (key, axis) = (choice.key.clone(), choice.axis.clone());
+        choice.values.retain(|v| settings::why_not(&plan.graph, k, &key, &axis, v).is_none());
+        found.extend(Some(choice).filter(|c| !c.values.is_empty()));
     }
     found
 }
 
-fn speaks(plan: &Plan, k: &PlanKernel, target: &Target, tile: &TileBlock) -> bool {
-    let on = |name: &String| target.name == name || target.name.strip_suffix('a') == Some(name);
-    let of = |def: &String| {
-        let targets = k.stmts.iter().flat_map(|&s| plan.graph.stmts[s].targets());
-        targets.into_iter().any(|t| plan.graph.tensor(t).name == *def)
-    };
-    (tile.targets.is_empty() || tile.targets.iter().any(on)) && tile.def.as_ref().is_none_or(of)
+/// Does a kernel make the last result (or, of an op without results, anything that is kept)?
+fn makes_last(plan: &Plan, k: usize) -> bool {
+    let results: Vec<TensorId> =
+        plan.graph.outputs.iter().filter(|o| o.inout.is_none()).map(|o| o.tensor).collect();
+    let Some(last) = results.last() else { return true };
+    plan.kernels[k].stmts.iter().any(|&s| plan.graph.stmts[s].targets().contains(last))
+}
+
+fn speaks(graph: &Graph, k: &PlanKernel, tile: &TileBlock) -> bool {
+    let within = |a: Span, b: Span| a.file == b.file && b.start <= a.start && a.end <= b.end;
+    if let Some(op) = tile.of
+        && !k.stmts.iter().all(|&s| span_of(graph, &graph.stmts[s]).is_some_and(|s| within(s, op)))
+    {
+        return false;
+    }
+    let Some(def) = &tile.def else { return true };
+    let named = |s: &Stmt| tile.of.is_none() && s.targets().iter().any(|&t| graph.tensor(t).name == *def);
+    k.stmts.iter().map(|&s| &graph.stmts[s]).any(|s| {
+        // A definition that is computed where it is read has left its folds and functions there.
+        named(s) || computed(graph, s).iter().any(|&e| tile.at.iter().any(|&at| within(graph.span(e), at)))
+    })
+}
+
+fn span_of(graph: &Graph, s: &Stmt) -> Option<Span> {
+    match s {
+        Stmt::Define(d) => Some(d.span),
+        s => s.targets().first().map(|&t| graph.tensor(t).span),
+    }
+}
+
+/// What a statement computes: its expressions that are no leaves.
+fn computed(graph: &Graph, s: &Stmt) -> Vec<ExprId> {
+    let mut seen = BTreeSet::new();
+    let mut todo = super::index::roots(s);
+    while let Some(id) = todo.pop() {
+        if !graph.children(id).is_empty() && seen.insert(id) {
+            todo.extend(graph.children(id));
+        }
+    }
+    seen.into_iter().collect()
 }
 
 /// Whether a statement of the kernel, or a fold in it, has an axis of this name.
@@ -150,6 +226,20 @@ fn has_axis(graph: &Graph, k: &PlanKernel, name: &str) -> bool {
     })
 }
 
+/// Whether a kernel folds an axis of this name, or is a recurrence with it.
+fn steps_along(graph: &Graph, k: &PlanKernel, name: &str) -> bool {
+    let recurs = k.stmts.iter().any(|&s| matches!(&graph.stmts[s], Stmt::Recur(_)));
+    let mut folds = k.stmts.iter().flat_map(|&s| folds(graph, &graph.stmts[s]));
+    recurs && has_axis(graph, k, name) || folds.any(|a| graph.axis(a).name == name)
+}
+
+/// The longest fold of a kernel over an axis of this name, if all are known.
+pub fn longest_fold(graph: &Graph, k: &PlanKernel, name: &str) -> Option<i64> {
+    let axes = k.stmts.iter().flat_map(|&s| folds(graph, &graph.stmts[s]));
+    let extents = axes.filter(|&a| graph.axis(a).name == name).map(|a| graph.extent(a));
+    extents.collect::<Option<Vec<i64>>>()?.into_iter().max()
+}
+
 /// The axes that folds in a statement bind.
 fn folds(graph: &Graph, stmt: &Stmt) -> Vec<AxisId> {
     let mut seen = BTreeSet::new();
@@ -166,17 +256,73 @@ fn folds(graph: &Graph, stmt: &Stmt) -> Vec<AxisId> {
     axes
 }
 
-/// A schedule with what the `tile` blocks say added where it says nothing. Of several values the first counts.
-pub fn effective(plan: &Plan, target: &Target, schedule: &Schedule) -> Schedule {
-    let mut all = schedule.clone();
-    for k in &plan.kernels {
-        for c in written(plan, k, target) {
-            if let (Some(v), None) = (c.values.first(), all.get(&k.name, &c.key, &c.axis)) {
-                all.set(&k.name, &c.key, &c.axis, v.clone());
+/// What the `tile` blocks say, as it is tried: one value of each setting at a time.
+pub struct Trial {
+    asked: Schedule,
+    /// By kernel: its written settings that the schedule leaves open, and which value is tried.
+    open: BTreeMap<String, Vec<(Choice, usize)>>,
+    tries: usize,
+}
+
+impl Trial {
+    /// The first value of each; refused where a setting is followed by none of the kernels that it speaks of.
+    pub fn new(plan: &Plan, target: &Target, asked: &Schedule) -> Result<Trial, Refusal> {
+        settings::check(plan, &spoken(plan, target), asked)?;
+        let mut open = BTreeMap::new();
+        for k in &plan.kernels {
+            let left = written(plan, k, target).into_iter();
+            let left = left.filter(|c| asked.get(&k.name, &c.key, &c.axis).is_none());
+            open.insert(k.name.clone(), left.map(|c| (c, 0)).collect());
+        }
+        Ok(Trial { asked: asked.clone(), open, tries: 0 })
+    }
+
+    /// The schedule with the values at hand.
+    pub fn schedule(&self) -> Schedule {
+        let mut all = self.asked.clone();
+        for (kernel, choices) in &self.open {
+            for (c, at) in choices {
+                all.set(kernel, &c.key, &c.axis, c.values[*at].clone());
             }
         }
+        all
     }
-    all
+
+    /// Takes the next values of the kernel that was refused, those of the setting to blame first; false after the last.
+    pub fn next(&mut self, why: &Refusal) -> bool {
+        self.tries += 1;
+        let Some(choices) = why.kernel.as_ref().and_then(|k| self.open.get_mut(k)) else { return false };
+        if self.tries > MOST {
+            return false;
+        }
+        let blamed = |c: &Choice| why.setting.as_deref().is_some_and(|s| is_named(s, c));
+        let mut order: Vec<usize> = (0..choices.len()).collect();
+        order.sort_by_key(|&i| !blamed(&choices[i].0));
+        for i in order {
+            let (c, at) = &mut choices[i];
+            if *at + 1 < c.values.len() {
+                *at += 1;
+                return true;
+            }
+            *at = 0;
+        }
+        false
+    }
+}
+
+/// `block m`, or `block` where the form does not know for which axis.
+fn is_named(setting: &str, c: &Choice) -> bool {
+    setting == c.key || setting == settings::named(&c.key, &c.axis)
+}
+
+/// A refusal speaks of the place where its setting is written.
+pub fn at_its_place(plan: &Plan, target: &Target, mut why: Refusal) -> Refusal {
+    if let Some(setting) = &why.setting
+        && let Some(s) = spoken(plan, target).iter().rev().find(|s| is_named(setting, &s.choice))
+    {
+        why.span = s.span;
+    }
+    why
 }
 
 /// What a kernel leaves open, narrowed by the `tile` blocks.

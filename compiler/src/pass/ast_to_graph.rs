@@ -115,6 +115,11 @@ fn run(e: &mut Elab, op_name: &Op, bindings: &Bindings) -> Option<Vec<(ScalarId,
     // The op again, with the module's lifetime.
     let module = e.module;
     let (_, op) = module.op(&op_name.name.text)?;
+    if op.results.is_empty() && !op.params.iter().any(|p| p.inout) {
+        let d = Diagnostic::error("E0413", op.name.span, format!("`{}` computes nothing", op.name.text));
+        e.report(d.help("declare what it gives: -> (y: f32[N]), or what it changes: inout x: f32[N]"));
+        return None;
+    }
     let given = e.given(op, bindings)?;
     e.bind_header(op, &given)?;
     let scalars = e.params(op, bindings)?;

@@ -6,8 +6,8 @@
 
 use super::ast_to_graph::{Bindings, bind_here, with_stack};
 use super::bind::elab::{Elab, Frame};
-use super::bind::tiles;
 use super::bind::typ::{Typ, Val};
+use super::bind::{sizes, tiles};
 use super::module::Module;
 use crate::ir::graph::Expr as Node;
 use crate::vocab::dtype::{DType, Ty};
@@ -109,13 +109,12 @@ fn check_typed(module: &Module, op: &Op, types: &BTreeMap<String, String>, wante
             }
             Err(d) => d,
         };
+        let again = |d: &Diagnostic| diags.iter().any(|e| e.code == d.code && same_place(op, d, e));
         found = Some(match found {
             None => diags,
             Some(before) => before
                 .into_iter()
-                .filter(|d| {
-                    !depends_on_sizes(d) || diags.iter().any(|e| (e.code, e.span) == (d.code, d.span))
-                })
+                .filter(|d| !depends_on_sizes(d) || again(d))
                 .chain(diags.iter().filter(|d| !depends_on_sizes(d)).cloned())
                 .collect(),
         });
@@ -130,6 +129,16 @@ fn check_typed(module: &Module, op: &Op, types: &BTreeMap<String, String>, wante
         let keep = |d: &Diagnostic| if wanted > 1 { !is_about_sizes(d) } else { !depends_on_sizes(d) };
         return found.into_iter().filter(keep).collect();
     }
+    // A condition without sizes is false for all of them.
+    let hopeless = |d: &Diagnostic| {
+        let mut wheres = op.wheres.iter().filter(|w| w.span == d.span);
+        d.code == "E0505" && wheres.any(|w| sizes::names_in(w).is_empty())
+    };
+    if let Some(refused) = &first_refusal
+        && refused.iter().any(hopeless)
+    {
+        return refused.iter().filter(|d| hopeless(d)).cloned().collect();
+    }
     // No sample fits: what does not depend on sizes can still be said.
     let r = bind_here(module, &op.name.text, &sample(op, types, 0), |e| e.lenient = true);
     let diags = match r {
@@ -137,6 +146,13 @@ fn check_typed(module: &Module, op: &Op, types: &BTreeMap<String, String>, wante
         Err(d) => d,
     };
     diags.into_iter().filter(|d| !depends_on_sizes(d)).collect()
+}
+
+/// Do two reports of different samples speak of one thing? An index that leaves its dim at one axis for these sizes
+/// may do so at another for those: what counts is the statement.
+fn same_place(op: &Op, a: &Diagnostic, b: &Diagnostic) -> bool {
+    let within = |s: &Stmt, d: &Diagnostic| s.span.start <= d.span.start && d.span.end <= s.span.end;
+    a.span == b.span || a.code == "E0203" && op.body.iter().any(|s| within(s, a) && within(s, b))
 }
 
 /// The dtypes that are tried for the op's dtype parameters, one after the other.

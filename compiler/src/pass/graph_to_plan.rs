@@ -38,7 +38,8 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
         return each_statement(graph.clone(), options);
     }
     let mut notes = Vec::new();
-    let wishes = inline::Wishes::of(graph);
+    let mut wishes = inline::Wishes::of(graph);
+    wishes.products = products(graph);
     let mut found = graph.clone();
     let takes = remembering(options.force);
     inline::inline(&mut found, &wishes, &takes, &mut notes);
@@ -127,11 +128,53 @@ pub fn egraph_text(graph: &Graph, options: &PlanOptions) -> String {
 /// Would the contract form take this definition as it is? Products of tiny matrices are loops in a thread, unless the
 /// form is forced.
 fn contracts(g: &Graph, d: &Define, force: Option<Form>) -> bool {
-    let any = force == Some(Form::Contract);
     // Most definitions have no fold; recognising costs more than seeing that.
-    !inline::outer_folds(g, d.value).is_empty()
+    let folds = inline::outer_folds(g, d.value);
+    let any = force == Some(Form::Contract) || asks_for_a_product(g, d, &folds);
+    !folds.is_empty()
         && contract_pattern::takes(g, d, true)
             .is_ok_and(|s| any || is_large(&s) || contract_codes::suits(g, &s))
+}
+
+/// The definitions that `tile` blocks ask for as products.
+fn products(g: &Graph) -> BTreeSet<TensorId> {
+    if g.tiles.is_empty() {
+        return BTreeSet::new();
+    }
+    let defines = g.stmts.iter().filter_map(|s| if let Stmt::Define(d) = s { Some(d) } else { None });
+    let asked = defines.filter(|d| asks_for_a_product(g, d, &inline::outer_folds(g, d.value)));
+    asked.map(|d| d.target).collect()
+}
+
+/// Does a `tile` block say of this definition what only a product's tiles can follow?
+fn asks_for_a_product(g: &Graph, d: &Define, folds: &[ExprId]) -> bool {
+    if g.tiles.is_empty() {
+        return false;
+    }
+    let within = |a: Span, b: Span| a.file == b.file && b.start <= a.start && a.end <= b.end;
+    let axis_name = |a: &AxisId| g.axis(*a).name.as_str();
+    let folded = |name: &str| {
+        let axes =
+            folds.iter().filter_map(|&f| if let Expr::Fold(f) = g.expr(f) { Some(&f.axes) } else { None });
+        axes.flatten().any(|a| axis_name(a) == name)
+    };
+    let more = |w: &Word| !matches!(w, Word::Int(1)) && !matches!(w, Word::Name(n) if n == "rows");
+    let speaks = |t: &&TileBlock| {
+        let own = t.of.is_none_or(|op| within(d.span, op));
+        let computes = |f: &ExprId| t.at.iter().any(|&at| within(g.span(*f), at));
+        own && t.def.as_ref().is_none_or(|n| g.tensor(d.target).name == *n || folds.iter().any(computes))
+    };
+    g.tiles.iter().filter(speaks).any(|t| {
+        let left = |s: &&Setting| {
+            s.key == "block" && s.axis.as_ref().is_some_and(|n| d.axes.iter().any(|a| axis_name(a) == n))
+        };
+        let along = |s: &Setting| match (s.key.as_str(), &s.axis) {
+            ("step" | "split", Some(axis)) => folded(axis) && s.choices.iter().any(more),
+            ("stages" | "order", None) => t.def.is_some() && s.choices.iter().all(more),
+            _ => false,
+        };
+        t.settings.iter().any(along) || t.settings.iter().filter(left).count() > 1
+    })
 }
 
 /// Both operands are used again, and there is a tile's worth of work.

@@ -13,6 +13,7 @@ use crate::ir::graph::*;
 use crate::vocab::dtype::{Ty, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
+use girih_dsl::ast::Span;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,22 +22,30 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Wishes {
     pub store: BTreeSet<TensorId>,
     pub inline: BTreeSet<TensorId>,
+    /// What is to be made by a product's tiles: no reduction goes into its operands.
+    pub products: BTreeSet<TensorId>,
 }
 
 impl Wishes {
     pub fn of(g: &Graph) -> Wishes {
+        let within =
+            |t: &Tensor, op: Span| t.span.file == op.file && op.start <= t.span.start && t.span.end <= op.end;
+        let ids = || (0..g.tensors.len() as u32).map(TensorId);
         let named = |key: &str| {
-            let settings = g.tiles.iter().flat_map(|t| &t.settings).filter(|s| s.key == key);
-            let names: Vec<&Word> = settings.flat_map(|s| &s.choices).collect();
-            let matches = |t: &Tensor| {
-                names
-                    .iter()
-                    .any(|w| matches!(w, Word::Name(n) if t.name == *n || t.name.ends_with(&format!(".{n}"))))
+            let says = |tile: &TileBlock, t: &Tensor, name: &str| match tile.of {
+                None => t.name == name,
+                Some(op) => t.name.rsplit('.').next() == Some(name) && within(t, op),
             };
-            let ids = 0..g.tensors.len() as u32;
-            ids.map(TensorId).filter(|&t| matches(g.tensor(t))).collect()
+            let of = |&t: &TensorId| {
+                let t = g.tensor(t);
+                g.tiles.iter().any(|tile| {
+                    let words = tile.settings.iter().filter(|s| s.key == key).flat_map(|s| &s.choices);
+                    words.into_iter().any(|w| matches!(w, Word::Name(n) if says(tile, t, n)))
+                })
+            };
+            ids().filter(of).collect()
         };
-        Wishes { store: named("store"), inline: named("inline") }
+        Wishes { store: named("store"), inline: named("inline"), products: BTreeSet::new() }
     }
 }
 
@@ -86,7 +95,10 @@ pub fn put_in(g: &mut Graph, facts: &mut Facts, i: usize, wishes: &Wishes) -> Re
     if elsewhere && facts.has_fold(g, d.value) {
         return Err("a reduction that is read by more than definitions".into());
     }
-    let targets = readers.iter().flat_map(|&j| g.stmts[j].targets()).collect();
+    let targets: Vec<TensorId> = readers.iter().flat_map(|&j| g.stmts[j].targets()).collect();
+    if facts.has_fold(g, d.value) && targets.iter().any(|t| wishes.products.contains(t)) {
+        return Err("a tile block asks for its reader as a product".into());
+    }
     let plan = Candidate::new(g, i, &d, readers);
     plan.legal(g, facts)?;
     plan.small(g)?;

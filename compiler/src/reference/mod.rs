@@ -15,6 +15,7 @@ mod fold;
 mod num;
 mod read;
 mod stmt;
+mod work;
 mod world;
 
 pub use compare::{Mismatch, Report, compare};
@@ -56,8 +57,14 @@ pub struct Checked {
     pub ambiguous: usize,
 }
 
+/// Refuses what a CPU would not end in a day; the simulator is no faster.
+pub fn bearable(g: &Graph) -> Result<(), RunFault> {
+    work::bearable(g)
+}
+
 /// Evaluates a graph.
 pub fn run(g: &Graph, inputs: &Inputs) -> Result<Outcome, RunFault> {
+    work::bearable(g)?;
     let mut tensors = vec![None; g.tensors.len()];
     for (i, t) in g.tensors.iter().enumerate() {
         if matches!(t.role, Role::Input | Role::Inout) && t.version == 0 {

@@ -123,4 +123,22 @@ right:
     profile f M = 1..=64, N = 4096
 ",
     },
+    Code {
+        code: "E0609",
+        title: "a setting that cannot be followed",
+        text: "A setting of a `tile` block, or of a schedule given to a run, is followed by the kernels it speaks of or refused. The
+planner decides which form a kernel has (`--json` and `girih emit --stage plan` name it); a form follows the settings
+that mean something to it, and values that fit the target. What only wishes or allows (`vector`, `atomic`, `accumulate`)
+is never refused; of several values the first that fits is taken.
+
+wrong:
+    op f[M, N](x: f32[M, N]) -> (y: f32[M, N]) {
+        y[m, n] = x[m, n] + 1.0
+    }
+    tile f { stages = 3 }
+
+right:
+    tile f { block m = 8, n = 32  threads = 256 }
+",
+    },
 ];

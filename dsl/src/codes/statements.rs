@@ -189,4 +189,20 @@ right:
     y[i] = f16(x[i])
 ",
     },
+    Code {
+        code: "E0413",
+        title: "an op that gives nothing",
+        text: "An op has results, or `inout` parameters that it changes. Locals alone are seen by nobody.
+
+wrong:
+    op f[N](x: f32[N]) {
+        t[i] = 2 * x[i]
+    }
+
+right:
+    op f[N](x: f32[N]) -> (t: f32[N]) {
+        t[i] = 2 * x[i]
+    }
+",
+    },
 ];

@@ -143,6 +143,8 @@ pub struct Elab<'m> {
     fresh: u32,
     /// Names of ops and fns that are being inlined.
     pub calls: Vec<String>,
+    /// The ops that were called, each once.
+    pub called: Vec<&'m girih_dsl::ast::Op>,
     /// Where the fns that are being inlined are called.
     pub sites: Vec<Span>,
     /// Sizes that stand for the user's, to be named where an error depends on them.
@@ -171,6 +173,7 @@ impl<'m> Elab<'m> {
             work: 0,
             fresh: 0,
             calls: Vec::new(),
+            called: Vec::new(),
             sites: Vec::new(),
             sample: None,
         }

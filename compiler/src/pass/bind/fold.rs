@@ -271,7 +271,7 @@ impl<'m> Elab<'m> {
     }
 
     /// A fresh axis for `a`, which the substitution replaces from now on.
-    fn renamed(&mut self, a: AxisId, s: &mut Subst) -> AxisId {
+    pub(super) fn renamed(&mut self, a: AxisId, s: &mut Subst) -> AxisId {
         let fresh = self.axis_like(a);
         let (lo, hi) = (self.g.axis(a).lo, self.g.axis(a).hi);
         let (lo, hi) = (s.apply(&mut self.g, lo), s.apply(&mut self.g, hi));
@@ -602,12 +602,16 @@ impl<'m> Elab<'m> {
         span: Span,
     ) -> Val {
         let t = if e.typ == Typ::Lit { Typ::Index } else { e.typ };
+        let boxed = if scan.is_some() { self.boxed(axis, cond, e, span) } else { None };
+        let (axis, cond, e) = boxed.unwrap_or((axis, cond, e));
         let (axes, guard) = self.hoisted_axes(&[Some(e.id), cond], axis, outer);
         if let Some(&a) = axes.iter().find(|&&a| self.g.axis_range(a).is_none()) {
             let axis = self.g.axis(a).name.clone();
             let what = format!("`{}` under {axis}, whose range depends on data or on other axes", name.text);
             let d = Diagnostic::error("E0207", name.span, what);
-            return self.wrong(d.help("give it a definition of its own, over axes with plain ranges"));
+            return self.wrong(d.help(
+                "declare the values of the data (start: i32[B] in 0..N), or give it a definition over axes with plain ranges",
+            ));
         }
         if self.reads_member(&[Some(e.id), Some(e.wide), cond]) {
             let what = format!("`{}` cannot read what the recurrence around it defines", name.text);
@@ -630,6 +634,42 @@ impl<'m> Elab<'m> {
         };
         let (id, wide) = (read(self, id), read(self, wide));
         Val { typ: result, id, wide, divided: false }
+    }
+
+    /// A scan over a range that depends on data or outer axes passes over the points of a plain one that are outside:
+    /// the body and its condition over that axis. `None` where the range is plain, or may be anything.
+    fn boxed(
+        &mut self,
+        axis: AxisId,
+        cond: Option<ExprId>,
+        e: Val,
+        span: Span,
+    ) -> Option<(AxisId, Option<ExprId>, Val)> {
+        /// Points of the plain range, at most.
+        const MOST: i128 = 1 << 28;
+        if self.g.axis_range(axis).is_some() {
+            return None;
+        }
+        let (lo, hi) = (self.g.axis(axis).lo, self.g.axis(axis).hi);
+        let (least, most) = (self.prover.iv(&self.g, lo).0, self.prover.iv(&self.g, hi).1);
+        if most - least > MOST || i64::try_from(least).is_err() || i64::try_from(most).is_err() {
+            return None;
+        }
+        let name = self.g.axis(axis).name.clone();
+        let (first, end) = (self.g.int(least as i64), self.g.int(most.max(least) as i64));
+        let plain = self.axis(&name, first, end, Default::default(), span);
+        let here = self.g.axis_expr(plain);
+        let mut s = Subst::of_axes(&mut self.g, [(axis, here)]);
+        let (id, wide) = (s.apply(&mut self.g, e.id), s.apply(&mut self.g, e.wide));
+        let cond = cond.map(|c| s.apply(&mut self.g, c));
+        let [lo, hi] = [lo, hi].map(|x| build::cast(&mut self.g, x, Ty::I64, span));
+        let from = build::call(&mut self.g, Func::Le, vec![lo, here], span);
+        let upto = build::call(&mut self.g, Func::Lt, vec![here, hi], span);
+        let mut inside = build::and(&mut self.g, from, upto, span);
+        if let Some(c) = cond {
+            inside = build::and(&mut self.g, inside, c, span);
+        }
+        Some((plain, Some(inside), Val { id, wide, ..e }))
     }
 
     /// The axes that a hoisted body depends on, in the order of the scope, with the mapped axis at its outer one's place;

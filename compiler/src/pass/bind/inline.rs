@@ -7,6 +7,7 @@ use super::sizes::Given;
 use super::stmt::{Left, LeftAxis};
 use super::typ::{Typ, Val};
 use crate::ir::graph::{self, Access, AxisId, Define, Expr as Node, ExprId, Read, Role};
+use crate::pass::subst::Subst;
 use crate::vocab::dtype::DType;
 use girih_dsl::ast::*;
 use girih_dsl::diagnostic::Diagnostic;
@@ -44,7 +45,7 @@ impl<'m> Elab<'m> {
             );
             return None;
         }
-        self.check_call(s, op)?;
+        self.check_call(s, op, args)?;
         let axes = self.call_axes(s, args)?;
         let ids = self.bind_left(&axes);
         let lead: Vec<AxisId> = self.frame().lead_now.iter().chain(&ids).copied().collect();
@@ -53,6 +54,9 @@ impl<'m> Elab<'m> {
         let prefix = format!("{}{}.", self.frame().prefix, op.name.text);
         self.frames.push(Frame { unit, prefix, lead: lead.clone(), ..Frame::default() });
         self.calls.push(key);
+        if !self.called.iter().any(|o| std::ptr::eq(*o, op)) {
+            self.called.push(op);
+        }
         let equal = self.equal.len();
         let scope = std::mem::take(&mut self.scope);
         let outer = self.recurrence.take();
@@ -70,7 +74,10 @@ impl<'m> Elab<'m> {
         Some(())
     }
 
-    fn check_call(&mut self, s: &Stmt, op: &Op) -> Option<()> {
+    fn check_call(&mut self, s: &Stmt, op: &Op, args: &[Arg]) -> Option<()> {
+        if op.results.is_empty() && s.assign == Assign::Set && s.cond.is_none() {
+            return self.check_changed(s, op, args);
+        }
         let d = if s.assign != Assign::Set {
             Diagnostic::error("E0408", s.assign_span, "the results of an op call are defined, not added")
                 .help("define a local by the call, then update with it")
@@ -89,6 +96,21 @@ impl<'m> Elab<'m> {
             return Some(());
         };
         self.report(d.also(op.name.span, "the op"));
+        None
+    }
+
+    /// An op without results gives back what it changes: its targets are its `inout` arguments, in order.
+    fn check_changed(&mut self, s: &Stmt, op: &Op, args: &[Arg]) -> Option<()> {
+        let wanted: Vec<&str> = changed(op, args).into_iter().map(|(_, n)| n.text.as_str()).collect();
+        if wanted.iter().eq(s.targets.iter().map(|t| &t.name.text)) {
+            return Some(());
+        }
+        let what = format!("`{}` has no results: it changes its inout arguments", op.name.text);
+        let d = Diagnostic::error("E0408", s.span, what).also(op.name.span, "the op");
+        self.report(d.help(match wanted.is_empty() {
+            true => "give it the tensors to change".to_string(),
+            false => format!("write {} = {}(…)", wanted.join(", "), op.name.text),
+        }));
         None
     }
 
@@ -310,10 +332,15 @@ impl<'m> Elab<'m> {
         let before = full.len();
         full.extend(own);
         let spans: Vec<Span> = index.iter().map(|i| i.span).collect();
+        let mut view = view;
         if self.access(&view, &full, before, &spans, name) != Access::Proven {
-            let d = Diagnostic::error("E0407", e.span, "a leading index must be provably inside");
-            self.report(d.help("copy the rows that the call needs first: t[i, j] = x[ids[i], j]"));
-            return None;
+            if p.inout || lead.iter().any(|&a| self.g.axis_range(a).is_none()) {
+                let d = Diagnostic::error("E0407", e.span, "a leading index must be provably inside");
+                self.report(d.help("copy the rows that the call needs first: t[i, j] = x[ids[i], j]"));
+                return None;
+            }
+            view = self.rows(&view, &full, lead, name);
+            full = lead.iter().map(|&a| self.g.axis_expr(a)).collect();
         }
         let t = self.g.tensor(view.id).clone();
         let dims = t.dims[full.len()..].to_vec();
@@ -334,6 +361,29 @@ impl<'m> Elab<'m> {
         let view =
             View { lead: full, sym, kind, early: false, typ, wide: view.id, span: p.name.span, ..view };
         Some(view)
+    }
+
+    /// The parts of a tensor that leading indices through data choose, copied: each is read where the call stands.
+    fn rows(&mut self, view: &View, full: &[ExprId], lead: &[AxisId], name: &Name) -> View {
+        let t = self.g.tensor(view.id).clone();
+        let mut s = Subst::default();
+        let mut axes: Vec<AxisId> = lead.iter().map(|&a| self.renamed(a, &mut s)).collect();
+        let mut index: Vec<ExprId> = full.iter().map(|&i| s.apply(&mut self.g, i)).collect();
+        for d in full.len()..t.dims.len() {
+            let (lo, hi) = (self.g.int(t.lo[d]), self.g.int(t.lo[d] + t.dims[d]));
+            let a = self.axis(&format!("i{d}"), lo, hi, (Poly::default(), Poly::default()), name.span);
+            axes.push(a);
+            index.push(self.g.axis_expr(a));
+        }
+        let read = Read { tensor: view.id, index, access: Access::Checked };
+        let value = self.g.add(Node::Read(read), t.dtype.compute(), name.span);
+        let ranges: Vec<(i64, i64)> = axes.iter().filter_map(|&a| self.g.axis_range(a)).collect();
+        let (lo, dims) = ranges.iter().map(|r| (r.0, (r.1 - r.0).max(0))).unzip();
+        let hidden = format!("{}#{}", name.text, self.fresh());
+        let copy = super::stmt::tensor(&hidden, t.dtype, dims, lo, Role::Local, name.span);
+        let target = self.tensor(copy, Default::default());
+        self.g.stmts.push(graph::Stmt::Define(Define { target, axes, value, span: name.span }));
+        View { id: target, wide: target, ..view.clone() }
     }
 
     /// An `inout` argument is a tensor that may change, each repetition with its own part.
@@ -433,15 +483,9 @@ impl<'m> Elab<'m> {
 
     /// The tensors that `inout` arguments have become.
     fn take_back(&mut self, op: &'m Op, args: &[Arg], frame: &Frame) {
-        for (i, p) in op.params.iter().enumerate().filter(|(_, p)| p.inout) {
-            let by_name = args.iter().find(|a| a.name.as_ref().is_some_and(|n| n.text == p.name.text));
-            let arg = by_name.or_else(|| args.iter().filter(|a| a.name.is_none()).nth(i));
-            let name = arg.and_then(|a| match &a.value.kind {
-                ExprKind::Read { name, .. } => Some(name.text.clone()),
-                _ => None,
-            });
-            if let (Some(name), Some(Meaning::Tensor(now))) = (name, frame.names.get(&p.name.text))
-                && let Some(Meaning::Tensor(own)) = self.frame_mut().names.get_mut(&name)
+        for (p, name) in changed(op, args) {
+            if let Some(Meaning::Tensor(now)) = frame.names.get(&p.name.text)
+                && let Some(Meaning::Tensor(own)) = self.frame_mut().names.get_mut(&name.text)
             {
                 own.id = now.id;
                 own.wide = now.id;
@@ -539,4 +583,17 @@ impl<'m> Elab<'m> {
         self.frame_mut().names.insert(t.name.text.clone(), Meaning::Tensor(view));
         Some(())
     }
+}
+
+/// The `inout` parameters of a call with the names of the tensors that they change.
+fn changed<'a>(op: &'a Op, args: &'a [Arg]) -> Vec<(&'a Param, &'a Name)> {
+    let of = |(i, p): (usize, &'a Param)| {
+        let by_name = args.iter().find(|a| a.name.as_ref().is_some_and(|n| n.text == p.name.text));
+        let arg = by_name.or_else(|| args.iter().filter(|a| a.name.is_none()).nth(i))?;
+        match &arg.value.kind {
+            ExprKind::Read { name, .. } => Some((p, name)),
+            _ => None,
+        }
+    };
+    op.params.iter().enumerate().filter(|(_, p)| p.inout).filter_map(of).collect()
 }

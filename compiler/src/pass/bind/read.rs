@@ -372,7 +372,25 @@ impl Elab<'_> {
         let what = what + &self.for_sample();
         let ways = "give the axis a range (i in 1..N), guard the read (if i > 0 then …), give it a default \
                     ((x[i-1] else 0)), or clamp the index (max(i-1, 0))";
+        let ways = self.other_dim(name, index, dim, lead).unwrap_or_else(|| ways.to_string());
         Diagnostic::error("E0203", span, what).label(format!("{value}{place}")).help(ways)
+    }
+
+    /// The help for an index that is just an axis, which ranges over something else than the dim.
+    fn other_dim(&self, name: &Name, index: &[ExprId], dim: usize, lead: usize) -> Option<String> {
+        let Expr::Axis(a) = self.g.expr(index[dim]) else { return None };
+        let Some(Meaning::Tensor(view)) = self.frame().names.get(&name.text) else { return None };
+        let (ranges, has) = (self.sym_of_axis(*a).1, view.sym.get(dim.checked_sub(lead)?)?.1.clone());
+        let (ranges, has) = (ranges.to_string(), has.to_string());
+        let one = |s: &str| !s.is_empty() && s != "0";
+        (one(&ranges) && one(&has) && ranges != has).then(|| {
+            let axis = &self.g.axis(*a).name;
+            format!(
+                "{axis} ranges over {ranges}, and `{}` has {has} there: exchange the indices, give {axis} a range, or write \
+                 `where {ranges} == {has}` if they are always equal",
+                name.text
+            )
+        })
     }
 
     /// Keeps what the classification of a recurrence needs: how the indices stand to the reader's axes.

@@ -5,7 +5,7 @@
 use super::elab::Elab;
 use super::scan;
 use crate::ir::graph::{self, TileBlock, Word};
-use crate::pass::module::Module;
+use crate::pass::module::{Callable, Found, Module};
 use crate::vocab::dtype::DType;
 use crate::vocab::target::{TARGETS, Target};
 use girih_dsl::ast::*;
@@ -59,15 +59,25 @@ const ACCUMULATE: (&str, Axes, Values) = ("accumulate", Axes::No, Values::Word(&
 /// A range in a setting may have this many values.
 const MAX_CHOICES: i64 = 65536;
 
-impl Elab<'_> {
-    /// Notes the tile blocks that speak of an op.
-    pub fn tiles(&mut self, op: &Op) {
+impl<'m> Elab<'m> {
+    /// Notes the tile blocks that speak of an op, and of those that it calls.
+    pub fn tiles(&mut self, op: &'m Op) {
+        let mut out = self.tiles_of(op);
+        for called in std::mem::take(&mut self.called) {
+            let own = self.tiles_of(called).into_iter();
+            out.extend(own.map(|t| TileBlock { of: Some(called.span), ..t }));
+        }
+        self.g.tiles = out;
+    }
+
+    fn tiles_of(&mut self, op: &'m Op) -> Vec<TileBlock> {
         let module = self.module;
         let mut out = Vec::new();
-        for unit in &module.units {
+        for (n, unit) in module.units.iter().enumerate() {
             for item in &unit.file.items {
                 if let Item::Tile(t) = item
                     && t.op.text == op.name.text
+                    && names(module, n, t, op)
                 {
                     let mut diags = Vec::new();
                     out.push(block(op, t, &mut diags));
@@ -75,7 +85,15 @@ impl Elab<'_> {
                 }
             }
         }
-        self.g.tiles = out;
+        out
+    }
+}
+
+/// Is this the op that a block of a file names?
+fn names(module: &Module, unit: usize, t: &Tile, op: &Op) -> bool {
+    match module.callable(unit, None, &t.op.text) {
+        Found::One(Callable::Op(_, found)) => std::ptr::eq(found, op),
+        _ => true,
     }
 }
 
@@ -140,6 +158,8 @@ fn block(op: &Op, t: &Tile, diags: &mut Vec<Diagnostic>) -> TileBlock {
     }
     TileBlock {
         def: t.def.as_ref().map(|d| d.text.clone()),
+        at: t.def.iter().flat_map(|_| stmts.iter().map(|s| s.span)).collect(),
+        of: None,
         targets: t.targets.iter().map(|t| t.text.clone()).collect(),
         settings,
     }

@@ -51,6 +51,7 @@ pub mod files;
 pub mod inputs;
 pub mod kernel;
 pub mod launch;
+pub mod package;
 pub mod pipeline;
 pub mod random;
 pub mod text;

@@ -16,7 +16,7 @@ pub const CLOCK: f64 = 1.5e9;
 /// Bytes a second from device memory for all multiprocessors of an H200.
 pub const MEMORY: f64 = 4.2e12;
 /// The same from the L2 cache, for one multiprocessor.
-const L2: f64 = 5.5e12 / 132.0;
+const L2: f64 = 11e12 / 132.0;
 /// Warp instructions a cycle that real code issues on one multiprocessor.
 const ISSUE: f64 = 2.2;
 /// Until a load that was started has arrived, when many are under way.
@@ -106,7 +106,8 @@ fn kernel(k: &Kernel, target: &Target) -> KernelTime {
     let on_each = (blocks / sms).ceil().min(fit);
     let waves = (blocks / (sms * on_each)).ceil();
     let parts = wave(k, &block, on_each);
-    let (bound, busy) = parts.iter().copied().fold(("nothing", 0.0), |a, b| if b.1 > a.1 { b } else { a });
+    let (bound, _) = parts.iter().copied().fold(("nothing", 0.0), |a, b| if b.1 > a.1 { b } else { a });
+    let busy = together(&parts);
     let traffic = block.read + block.written;
     let bytes = device_bytes(k, &block, blocks);
     let memory = bytes / (MEMORY * (sms / 132.0).min(1.0));
@@ -127,6 +128,11 @@ fn kernel(k: &Kernel, target: &Target) -> KernelTime {
         bound,
         parts,
     }
+}
+
+/// Resources overlap, but not wholly: what is used nearly as much as the busiest one adds to it.
+fn together(parts: &[(&'static str, f64)]) -> f64 {
+    parts.iter().map(|p| p.1.powi(3)).sum::<f64>().cbrt()
 }
 
 /// Seconds that each resource of a multiprocessor needs for a wave.

@@ -467,7 +467,7 @@ impl<'k> Walk<'k> {
                 // Issued by four warps together; operands come from shared memory.
                 let flop = 2.0 * 64.0 * f64::from(*columns) * 16.0;
                 self.block.flop += flop * n / 4.0;
-                self.block.tensor_cycles += flop / 8192.0 * n / 4.0;
+                self.block.tensor_cycles += flop / 4096.0 * n / 4.0;
                 self.block.wavefronts += (64.0 * 16.0 * 2.0 + f64::from(*columns) * 32.0) / 128.0 * n / 4.0;
                 self.issue(1.0, times);
             }
@@ -489,9 +489,9 @@ impl<'k> Walk<'k> {
 }
 
 /// Operations of a warp's matrix instruction, and operations a cycle of a multiprocessor. `mma.sync` reaches about
-/// two thirds of what `wgmma` does.
+/// two thirds of what `wgmma` does (4096).
 fn flop(op: &Intrinsic) -> Option<(f64, f64)> {
-    const HALF: f64 = 5200.0;
+    const HALF: f64 = 2600.0;
     match op {
         Intrinsic::MmaM16N8K16 { .. } => Some((4096.0, HALF)),
         Intrinsic::MmaM16N8K8F16 => Some((2048.0, HALF)),

@@ -42,6 +42,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Search for the best configuration of an op, and keep it
     Tune(TuneArgs),
+    /// Build what runs without the compiler: cubins, manifest, a C launcher
+    Build(BuildArgs),
     /// What tuning has found: list, show, export, merge, prune
     #[command(subcommand)]
     Db(DbCommand),
@@ -139,6 +141,15 @@ pub struct BenchArgs {
     /// cuda or cuda:N
     #[arg(long, default_value = "auto", value_parser = device)]
     pub device: DeviceName,
+}
+
+#[derive(Args, Debug)]
+pub struct BuildArgs {
+    #[command(flatten)]
+    pub op: OpArgs,
+    /// The folder to write to
+    #[arg(short = 'o', long, value_name = "DIR")]
+    pub out: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod build;
 mod check;
 mod db;
 mod doctor;
@@ -74,6 +75,7 @@ fn run(command: Command) -> Outcome {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Tune(args) => tune::tune(&args),
+        Command::Build(args) => build::build(&args),
         Command::Db(command) => db::db(&command),
         Command::TuneWorker => tune::worker(),
     };

@@ -1,7 +1,7 @@
 //! `girih tune`, and the worker that it starts.
 
 use super::Outcome;
-use super::args::TuneArgs;
+use super::args::{OpArgs, TuneArgs};
 use super::run::choose;
 use girih::device::DeviceName;
 use girih::tune::run::{self, Progress, Request, Tuned, one_line};
@@ -24,7 +24,7 @@ pub fn tune(args: &TuneArgs) -> Result<Outcome> {
     if args.space {
         return show_space(args);
     }
-    let points = points(args)?;
+    let points = points(&args.op)?;
     let several = points.len() > 1;
     for op in points {
         tune_one(args, &op, several)?;
@@ -33,10 +33,9 @@ pub fn tune(args: &TuneArgs) -> Result<Outcome> {
 }
 
 /// The op at the sizes that are given, else at each point of its profiles.
-fn points(args: &TuneArgs) -> Result<Vec<Op>> {
-    let op = choose(&args.op)?;
-    let given =
-        |name: &str| args.op.dims.iter().any(|d| d.0 == name) || args.op.consts.iter().any(|c| c.0 == name);
+pub fn points(args: &OpArgs) -> Result<Vec<Op>> {
+    let op = choose(args)?;
+    let given = |name: &str| args.dims.iter().any(|d| d.0 == name) || args.consts.iter().any(|c| c.0 == name);
     let with = |point: &profile::Point| {
         point.iter().filter(|(name, _)| !given(name)).fold(op.clone(), |op, (name, value)| {
             let size = op.ast().sizes.iter().any(|s| s.name.text == *name);
@@ -205,7 +204,7 @@ const LISTED: usize = 10;
 
 fn show_space(args: &TuneArgs) -> Result<Outcome> {
     let device = Device::open(DeviceName::Sim, args.op.target)?;
-    let op = points(args)?.into_iter().next().ok_or_else(|| Error::argument("op", "there is none"))?;
+    let op = points(&args.op)?.into_iter().next().ok_or_else(|| Error::argument("op", "there is none"))?;
     let (bound, target) = (op.bind()?, device.target()?);
     let plan = bound.plan(&device)?;
     let space = Space::of(&plan, &target);

@@ -38,6 +38,15 @@ fn read(path: &Path) -> Result<Lock> {
     }
 }
 
+/// What a program's lock file holds; nothing where there is none.
+pub fn entries(file: &Path) -> Result<Vec<(Key, Record)>> {
+    let path = path(file);
+    match path.exists() {
+        true => Ok(read(&path)?.entries.into_iter().map(|e| (e.key, e.record)).collect()),
+        false => Ok(Vec::new()),
+    }
+}
+
 /// Adds what was found to the lock file; gives its path.
 pub fn freeze(file: &Path, key: &Key, record: &Record) -> Result<PathBuf> {
     let path = path(file);

@@ -6,7 +6,7 @@ use girih_autotune::report::{self, Row, Tuning};
 use girih_autotune::search::{Found, Trial};
 
 /// Operations a cycle of a multiprocessor's tensor cores on 16-bit floats.
-const PRODUCTS: f64 = 8192.0;
+const PRODUCTS: f64 = 4096.0;
 
 /// Everything that a page needs.
 pub fn tuning(t: &Tuned) -> Tuning {

@@ -63,6 +63,20 @@ pub struct Progress {
 
 /// Searches, and keeps the winner in the database.
 pub fn tune(request: &Request, database: &Database, see: &mut dyn FnMut(&Progress)) -> Result<Tuned> {
+    search_for(request, database, false, see)
+}
+
+/// The same with every candidate compiled by NVRTC first, even though the simulator needs no cubin.
+pub fn tune_compiling(request: &Request, database: &Database) -> Result<Tuned> {
+    search_for(request, database, true, &mut |_| ())
+}
+
+fn search_for(
+    request: &Request,
+    database: &Database,
+    always_compile: bool,
+    see: &mut dyn FnMut(&Progress),
+) -> Result<Tuned> {
     let start = Instant::now();
     let bound = bind(&request.job)?;
     let deadline = request.budget.map(|b| start + b);
@@ -108,7 +122,7 @@ pub fn tune(request: &Request, database: &Database, see: &mut dyn FnMut(&Progres
         limits: Some(ready.limits),
         ..request.job.clone()
     };
-    let compilers = if simulated { 0 } else { request.compilers };
+    let compilers = if simulated && !always_compile { 0 } else { request.compilers };
     let compilers = (0..compilers).map(|_| Worker::new(&request.starter, compile.clone())).collect();
     let pool = Pool { compilers, benches, deadline, strict: true };
     let mut seen = Seen { pool, done: 0, failed: 0, best: None, see };

@@ -1,0 +1,584 @@
+//! The whole tuner without a GPU: on the simulator's counters, with worker processes, a store and a lock file.
+//!
+//! This program is also the worker of its own tests: `--worker PLANT` serves as `girih tune-worker` does, with a fault
+//! planted in the configuration whose schedule is the planted text.
+
+use girih::tune::run::{Request, Tuned, all_failed, tune};
+use girih::tune::worker::{Plant, serve};
+use girih::{Device, HostTensor, Inputs, Kernel, RunOptions};
+use girih_autotune::database::{Database, Record};
+use girih_autotune::measure::{Limits, Starter};
+use girih_autotune::protocol::{self, FailureKind, Job, Task};
+use girih_autotune::search::Options;
+use girih_compiler::ir::program::Program;
+use girih_compiler::ir::simt::{Expr, IntOp, Stmt};
+use girih_compiler::vocab::dtype::{DType, Value};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn main() {
+    let mut words = std::env::args().skip_while(|a| a != "--worker");
+    if let Some(fault) = words.nth(1) {
+        let text = std::env::args().skip_while(|a| a != "--worker").nth(2).unwrap_or_default();
+        let mut plant = Planted { fault, text };
+        let served = serve(std::io::stdin().lock(), std::io::stdout(), &mut plant);
+        std::process::exit(i32::from(served.is_err()));
+    }
+    let trials = vec![
+        Trial::test("a_tuning_is_kept_and_used", kept_and_used),
+        Trial::test("an_op_that_updates_in_place_is_tuned_on_copies", in_place),
+        Trial::test("a_fast_but_wrong_candidate_is_reported_and_never_wins", wrong),
+        Trial::test("every_candidate_fails", every_candidate_fails),
+        Trial::test("a_candidate_that_faults_costs_itself_only", || {
+            planted_in_one("fault", FailureKind::Fault)
+        }),
+        Trial::test("a_candidate_that_crashes_costs_itself_only", || {
+            planted_in_one("crash", FailureKind::Crash)
+        }),
+        Trial::test("a_candidate_that_hangs_costs_itself_only", || planted_in_one("hang", FailureKind::Hang)),
+        Trial::test("an_endless_compile_is_cut", endless_compile),
+        Trial::test("a_lock_file_allows_nothing_else", locked),
+        Trial::test("a_run_never_measures", no_tune_mode),
+        Trial::test("eight_processes_tune_into_one_store", eight_processes),
+        Trial::test("killing_the_tuner_loses_nothing", killed),
+        Trial::test("profiles_are_tuned_and_neighbours_used", profiles),
+        Trial::test("a_package_holds_all_that_its_schema_wants", package),
+        Trial::test("a_c_program_launches_a_package", c_program),
+        Trial::test("a_gpu_is_timed_with_a_cold_cache", cold),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// A fault for the configuration with this schedule (empty: for all).
+struct Planted {
+    fault: String,
+    text: String,
+}
+
+impl Planted {
+    fn is_in(&self, r: &protocol::Request) -> bool {
+        self.text.is_empty() || r.configuration.schedule.trim() == self.text
+    }
+}
+
+impl Plant for Planted {
+    fn before(&mut self, r: &protocol::Request) {
+        if !self.is_in(r) {
+            return;
+        }
+        match (self.fault.as_str(), &r.task) {
+            ("crash", Task::Measure { .. }) => std::process::abort(),
+            ("hang", Task::Measure { .. }) | ("slow", Task::Compile) => {
+                std::thread::sleep(Duration::from_secs(600))
+            }
+            _ => {}
+        }
+    }
+
+    fn change(&mut self, r: &protocol::Request, program: &mut Program) -> bool {
+        if !self.is_in(r) {
+            return false;
+        }
+        let k = &mut program.kernels[0];
+        match self.fault.as_str() {
+            // Faster than the sum, and wrong.
+            "wrong" => each_store(&mut k.body, &|s| match s {
+                Stmt::Store(_, _, v) => *v = Expr::Lit(Value::F32(0.25)),
+                Stmt::StoreVec { index, .. } => *index = Expr::Lit(Value::I32(0)),
+                _ => {}
+            }),
+            "fault" => each_store(&mut k.body, &|s| {
+                if let Stmt::Store(_, index, _) | Stmt::StoreVec { index, .. } = s {
+                    let far = Expr::Lit(Value::I32(1 << 28));
+                    *index = Expr::Int(IntOp::Add, Box::new(index.clone()), Box::new(far));
+                }
+            }),
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Changes every store.
+fn each_store(body: &mut [Stmt], change: &dyn Fn(&mut Stmt)) {
+    for s in body {
+        match s {
+            Stmt::For { body, .. } | Stmt::While { body, .. } => each_store(body, change),
+            Stmt::If { then, otherwise, .. } => {
+                each_store(then, change);
+                each_store(otherwise, change);
+            }
+            other => change(other),
+        }
+    }
+}
+
+const MAP: &str = "op f[N](x: f32[N]) -> (y: f32[N]) { y[i] = 2 * x[i] + 1 }\n";
+
+struct Place {
+    dir: PathBuf,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Place {
+    fn new(name: &str, text: &str) -> Place {
+        let dir = std::env::temp_dir().join(format!("girih-tuner-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).expect("the temporary folder can be written");
+        std::fs::write(dir.join("f.tile"), text).expect("the temporary folder can be written");
+        Place { dir }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.join("f.tile")
+    }
+
+    fn database(&self) -> Database {
+        Database::new(Some(self.dir.join("cache/tuned")), Vec::new())
+    }
+
+    /// `girih` with this place's store.
+    fn girih(&self, arguments: &[&str]) -> Command {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_girih"));
+        c.args(arguments).current_dir(&self.dir).env("GIRIH_CACHE", self.dir.join("cache"));
+        c
+    }
+
+    fn says(&self, arguments: &[&str]) -> Result<String, Failed> {
+        let out = self.girih(arguments).output()?;
+        let (out_text, err) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        match out.status.success() {
+            true => Ok(format!("{out_text}{err}")),
+            false => Err(format!("{arguments:?}: {err}{out_text}").into()),
+        }
+    }
+
+    fn request(&self, n: i64, plant: &[&str]) -> Result<Request, Failed> {
+        let mut command = vec![std::env::current_exe()?.into_os_string()];
+        command.push("--worker".into());
+        command.extend(plant.iter().map(std::ffi::OsString::from));
+        Ok(Request {
+            job: Job {
+                file: self.file().display().to_string(),
+                op: "f".into(),
+                dims: [("N".to_string(), n)].into(),
+                device: "sim".into(),
+                ..Job::default()
+            },
+            devices: vec!["sim".into()],
+            options: Options { trials: Some(30), shard: None, seed: 0, exhaustive: None, exact: true },
+            budget: None,
+            starter: Starter {
+                command,
+                limits: Limits { run: Duration::from_secs(20), ..Limits::default() },
+            },
+            compilers: 0,
+            force: false,
+            bugs: Some(self.dir.join("bugs")),
+        })
+    }
+
+    fn tune(&self, request: &Request) -> Result<Tuned, Failed> {
+        tune(request, &self.database(), &mut |_| ()).map_err(|e| e.to_string().into())
+    }
+}
+
+fn record(t: &Tuned) -> Result<&Record, Failed> {
+    t.record.as_ref().ok_or_else(|| all_failed(t).to_string().into())
+}
+
+fn holds(what: bool, why: impl std::fmt::Display) -> Result<(), Failed> {
+    if what { Ok(()) } else { Err(why.to_string().into()) }
+}
+
+fn kept_and_used() -> Result<(), Failed> {
+    let place = Place::new("kept", MAP);
+    let first = place.says(&[
+        "tune", "f.tile", "--dim", "N=5000", "--device", "sim", "--trials", "12", "--report", "r.html",
+    ])?;
+    holds(first.contains("measured") && first.contains("best"), &first)?;
+    let page = std::fs::read_to_string(place.dir.join("r.html"))?;
+    holds(page.contains("<svg") && page.contains("Roofline") && !page.contains("http"), &page)?;
+    let again = place.says(&["tune", "f.tile", "--dim", "N=5000", "--device", "sim"])?;
+    holds(again.contains("known"), &again)?;
+    let run = place.says(&["run", "f.tile", "--dim", "N=5000", "--device", "sim", "--check"])?;
+    holds(run.contains("tuned: ") && run.contains("check y: right"), &run)?;
+    let list = place.says(&["db", "list"])?;
+    holds(list.contains("N=5000"), &list)?;
+    place.says(&["db", "export", "shipped"])?;
+    let shipped = place
+        .girih(&["run", "f.tile", "--dim", "N=5000", "--device", "sim"])
+        .env("GIRIH_CACHE", place.dir.join("empty"))
+        .env("GIRIH_TUNED", place.dir.join("shipped"))
+        .output()?;
+    let shipped = String::from_utf8_lossy(&shipped.stdout).into_owned();
+    holds(shipped.contains("tuned: "), &shipped)?;
+    let space = place.says(&["tune", "f.tile", "--dim", "N=5000", "--space"])?;
+    holds(space.contains("threads = {"), &space)?;
+    // Another text of the program is another key; damage is a miss with a note.
+    for e in place.database().all(&mut Vec::new()) {
+        std::fs::write(&e.path, b"damaged")?;
+    }
+    let run = place.says(&["run", "f.tile", "--dim", "N=5000", "--device", "sim"])?;
+    holds(run.contains("is no tuning record") && !run.contains("tuned: "), &run)
+}
+
+/// Fault C01.
+fn in_place() -> Result<(), Failed> {
+    let place =
+        Place::new("in-place", "op f[N](inout x: f32[N]) { x[i] = if x[i] > 0 then x[i] else 0.5 * x[i] }");
+    let tuned = place.tune(&place.request(999, &["none"])?)?;
+    record(&tuned)?;
+    holds(tuned.found.trials.len() > 3, "several candidates ran")?;
+    let kernel = Kernel::load(place.file()).map_err(|e| e.to_string())?;
+    let op = kernel.op("f").and_then(|op| op.dim("N", 999).bind()).map_err(|e| e.to_string())?;
+    let (choice, device) = (&record(&tuned)?.configuration, Device::sim());
+    let op = girih::tune::choose::configured(&op, choice).ok_or("the record is no configuration")?;
+    let compiled = op.compile(&device).map_err(|e| e.to_string())?;
+    for _ in 0..2 {
+        let x = HostTensor::from_f64(DType::F32, &[999], &vec![-1.0; 999]);
+        let inputs = Inputs { tensors: [("x".to_string(), x)].into(), ..Inputs::default() };
+        let ran = compiled.run(&inputs, &RunOptions::default()).map_err(|e| e.to_string())?;
+        let right = HostTensor::from_f64(DType::F32, &[999], &vec![-0.5; 999]);
+        holds(ran.outputs["x"] == right, "every value is -0.5")?;
+    }
+    Ok(())
+}
+
+/// Fault C03.
+fn wrong() -> Result<(), Failed> {
+    let place = Place::new("wrong", MAP);
+    let tuned = place.tune(&place.request(4096, &["wrong", "y.threads = 64"])?)?;
+    let best = record(&tuned)?;
+    holds(best.configuration.schedule.trim() != "y.threads = 64", &best.configuration.schedule)?;
+    let wrong =
+        tuned.found.trials.iter().filter(|t| matches!(&t.result, Err(f) if f.kind == FailureKind::Wrong));
+    holds(wrong.count() > 0 && !tuned.bugs.is_empty(), "the wrong ones are known")?;
+    for file in ["op.tile", "schedule.txt", "report.txt"] {
+        holds(tuned.bugs[0].join(file).exists(), file)?;
+    }
+    let report = std::fs::read_to_string(tuned.bugs[0].join("report.txt"))?;
+    holds(report.contains("seed 0") && report.contains("wrong"), &report)
+}
+
+/// Fault C05.
+fn every_candidate_fails() -> Result<(), Failed> {
+    let place = Place::new("all", MAP);
+    let tuned = place.tune(&place.request(4096, &["crash", ""])?)?;
+    holds(tuned.record.is_none(), "nothing won")?;
+    let text = all_failed(&tuned).to_string();
+    holds(text.matches("crashes").count() == tuned.found.trials.len(), &text)?;
+    holds(place.database().all(&mut Vec::new()).is_empty(), "nothing was kept")?;
+    // The forms' own choice still runs.
+    let run = place.says(&["run", "f.tile", "--dim", "N=4096", "--device", "sim", "--check"])?;
+    holds(run.contains("right"), &run)
+}
+
+/// Faults C11 and C19: planted in one of the candidates.
+fn planted_in_one(fault: &str, kind: FailureKind) -> Result<(), Failed> {
+    for planted in ["threads = 64", "threads = 512"] {
+        let place = Place::new(&format!("{fault}-{}", &planted[10..]), MAP);
+        let text = format!("y.{planted}");
+        let mut request = place.request(4096, &[fault, &text])?;
+        request.starter.limits.run = Duration::from_secs(if fault == "hang" { 3 } else { 20 });
+        let tuned = place.tune(&request)?;
+        let best = record(&tuned)?;
+        let failed: Vec<_> = tuned.found.trials.iter().filter(|t| t.result.is_err()).collect();
+        holds(failed.len() == 1, format!("{} failed under {planted}", failed.len()))?;
+        holds(
+            failed.iter().all(|t| matches!(&t.result, Err(f) if f.kind == kind)),
+            format!("{:?}", failed[0].result),
+        )?;
+        holds(tuned.found.trials.len() > 8 && best.us > 0.0, "the others were measured")?;
+    }
+    Ok(())
+}
+
+/// Fault C19, while compiling. Only where NVRTC is: the others are really compiled.
+fn endless_compile() -> Result<(), Failed> {
+    if girih::runtime::locate::nvrtc().is_err() {
+        eprintln!("skipped: an_endless_compile_is_cut needs NVRTC");
+        return Ok(());
+    }
+    let place = Place::new("slow", MAP);
+    let mut request = place.request(4096, &["slow", "y.threads = 64"])?;
+    request.starter.limits.compile = Duration::from_secs(8);
+    request.options.trials = Some(14);
+    let mut pool_request = request.clone();
+    pool_request.compilers = 1;
+    let tuned =
+        girih::tune::run::tune_compiling(&pool_request, &place.database()).map_err(|e| e.to_string())?;
+    let slow = tuned
+        .found
+        .trials
+        .iter()
+        .filter(|t| matches!(&t.result, Err(f) if f.kind == FailureKind::SlowCompile));
+    holds(slow.count() == 1 && tuned.record.is_some(), "the others were measured")
+}
+
+fn locked() -> Result<(), Failed> {
+    let place = Place::new("locked", MAP);
+    let missing =
+        place.girih(&["run", "f.tile", "--dim", "N=100", "--device", "sim", "--locked"]).output()?;
+    holds(!missing.status.success(), "there is no lock file yet")?;
+    place.says(&["tune", "f.tile", "--dim", "N=100", "--device", "sim", "--trials", "4", "--freeze"])?;
+    let run = place.says(&["run", "f.tile", "--dim", "N=100", "--device", "sim", "--locked", "--check"])?;
+    holds(run.contains("locked: "), &run)?;
+    for (other, word) in
+        [(&["--dim", "N=101"][..], "N=101"), (&["--dim", "N=100", "--target", "sm_80"][..], "sm_80")]
+    {
+        let refused =
+            place.girih(&[&["run", "f.tile", "--device", "sim", "--locked"][..], other].concat()).output()?;
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        holds(!refused.status.success() && said.contains(word) && said.contains("--freeze"), &said)?;
+    }
+    std::fs::write(place.file(), MAP.replace("+ 1", "+ 3"))?;
+    let refused =
+        place.girih(&["run", "f.tile", "--dim", "N=100", "--device", "sim", "--locked"]).output()?;
+    holds(String::from_utf8_lossy(&refused.stderr).contains("another text"), "another text is refused")
+}
+
+/// Fault C17: only `tune` measures, so ranks that run cannot disagree about who does.
+fn no_tune_mode() -> Result<(), Failed> {
+    let place = Place::new("no-tune", MAP);
+    place.says(&["run", "f.tile", "--dim", "N=100", "--device", "sim"])?;
+    holds(!place.dir.join("cache/tuned").exists(), "a run keeps no record")
+}
+
+/// Damaged files in the store, and its records.
+fn look(place: &Place) -> Result<usize, Failed> {
+    let mut notes = Vec::new();
+    let all = place.database().all(&mut notes);
+    holds(notes.is_empty(), format!("{notes:?}"))?;
+    Ok(all.len())
+}
+
+/// Fault C09.
+fn eight_processes() -> Result<(), Failed> {
+    let place = Place::new("eight", MAP);
+    let start = |n: usize| {
+        // Four shapes, each by two processes at once.
+        let size = format!("N={}", 64 + n / 2);
+        let arguments = ["tune", "f.tile", "--dim", &size, "--device", "sim", "--trials", "4", "--force"];
+        place.girih(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()
+    };
+    let children: Vec<_> = (0..8).map(start).collect::<Result<_, _>>()?;
+    for c in children {
+        let out = c.wait_with_output()?;
+        holds(out.status.success(), String::from_utf8_lossy(&out.stderr))?;
+    }
+    holds(look(&place)? == 4, "four shapes are known")
+}
+
+/// Killed at moments that are spread over a tuning of several shapes: what was finished stays, nothing is damaged.
+/// `GIRIH_KILLS` says how often.
+fn killed() -> Result<(), Failed> {
+    let rounds: u64 = std::env::var("GIRIH_KILLS").ok().and_then(|v| v.parse().ok()).unwrap_or(6);
+    let text = format!(
+        "{MAP}profile f N = {{{}}}\n",
+        (100..140).map(|n| n.to_string()).collect::<Vec<_>>().join(", ")
+    );
+    let place = Place::new("killed", &text);
+    let mut before = 0;
+    for round in 0..rounds {
+        let mut child = place
+            .girih(&["tune", "f.tile", "--device", "sim", "--trials", "2"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        std::thread::sleep(Duration::from_millis(150 + round * 7919 % 900));
+        child.kill()?;
+        child.wait()?;
+        let now = look(&place)?;
+        holds(now >= before, format!("{before} were known and now {now}"))?;
+        before = now;
+    }
+    holds(before > 0, "something was finished in between")
+}
+
+fn profiles() -> Result<(), Failed> {
+    let place = Place::new("profiles", &format!("{MAP}profile f N = 1..=9000 at {{500, 4000}}\n"));
+    place.says(&["tune", "f.tile", "--device", "sim", "--trials", "4"])?;
+    holds(look(&place)? == 2, "both points are known")?;
+    let near = place.says(&["run", "f.tile", "--dim", "N=3500", "--device", "sim", "--check"])?;
+    holds(near.contains("right"), &near)?;
+    let far = place.says(&["run", "f.tile", "--dim", "N=7", "--device", "sim", "--check"])?;
+    holds(far.contains("right") && !far.contains("tuned"), &far)
+}
+
+/// Three kinds of steps: kernels with scalars, a product through tensor maps, and an update.
+const PACKED: &str = "op f[M, N, K](x: bf16[M, K], w: bf16[N, K], a: f32 = 2) -> (y: bf16[M, N], t: f32[N]) {
+    y[m, n] = a * sum[k](x[m, k] * w[n, k])
+    t[n] = sum[k](w[n, k])
+}
+profile f M = {128, 256}, N = 128, K = 128
+";
+
+/// Builds `PACKED`; `None` without NVRTC.
+fn packed(place: &Place) -> Result<Option<PathBuf>, Failed> {
+    if girih::runtime::locate::nvrtc().is_err() {
+        eprintln!("skipped: packages need NVRTC");
+        return Ok(None);
+    }
+    place.says(&["build", "f.tile", "--target", "sm_90a", "-o", "package"])?;
+    Ok(Some(place.dir.join("package")))
+}
+
+fn package() -> Result<(), Failed> {
+    let place = Place::new("package", PACKED);
+    let Some(folder) = packed(&place)? else { return Ok(()) };
+    let text = std::fs::read_to_string(folder.join("manifest.json"))?;
+    let manifest: serde_json::Value = serde_json::from_str(&text)?;
+    let schema = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/manifest.schema.json"))?;
+    fits(&manifest, &serde_json::from_str(&schema)?, "manifest")?;
+    let read = girih::package::read_manifest(&folder).map_err(|e| e.to_string())?;
+    holds(read.buckets.len() == 2, "two buckets")?;
+    for b in &read.buckets {
+        holds(folder.join(&b.cubin).exists() && folder.join(&b.source).exists(), &b.name)?;
+        let program = girih::package::manifest::program(&read, b)?;
+        let (buffers, kernels, steps) = girih::package::manifest::rows(&program, &Default::default());
+        holds(
+            steps == b.steps && kernels.len() == b.kernels.len() && buffers.len() == b.buffers.len(),
+            "it reads back",
+        )?;
+    }
+    // What is damaged or of another version is refused.
+    std::fs::write(folder.join("manifest.json"), text.replacen("\"version\": 1", "\"version\": 9", 1))?;
+    holds(girih::package::read_manifest(&folder).is_err(), "another version is refused")
+}
+
+/// Whether a value fits the part of JSON Schema that the schema uses.
+fn fits(v: &serde_json::Value, schema: &serde_json::Value, at: &str) -> Result<(), Failed> {
+    let named = |t: &str| match t {
+        "object" => v.is_object(),
+        "array" => v.is_array(),
+        "string" => v.is_string(),
+        "integer" => v.is_i64() || v.is_u64(),
+        "number" => v.is_number(),
+        "null" => v.is_null(),
+        _ => false,
+    };
+    let right = match &schema["type"] {
+        serde_json::Value::String(t) => named(t),
+        serde_json::Value::Array(all) => all.iter().any(|t| named(t.as_str().unwrap_or(""))),
+        _ => true,
+    };
+    holds(right, format!("{at}: {v} is no {}", schema["type"]))?;
+    if let Some(all) = schema["enum"].as_array() {
+        holds(all.contains(v), format!("{at}: {v} is none of {all:?}"))?;
+    }
+    for name in schema["required"].as_array().into_iter().flatten() {
+        holds(v.get(name.as_str().unwrap_or("")).is_some(), format!("{at} lacks {name}"))?;
+    }
+    for (name, inner) in v.as_object().into_iter().flatten() {
+        match schema["properties"].get(name) {
+            Some(s) => fits(inner, s, &format!("{at}.{name}"))?,
+            None => {
+                holds(schema["additionalProperties"] != false, format!("{at}: {name} is not in the schema"))?
+            }
+        }
+    }
+    match schema.get("items") {
+        Some(s) => v.as_array().into_iter().flatten().try_for_each(|i| fits(i, s, &format!("{at}[]"))),
+        None => Ok(()),
+    }
+}
+
+/// Every value of `x` and `w` is 1, so that every result is known: y = a * K, t = K.
+const C_PROGRAM: &str = r#"
+#include "f.h"
+int main(int count, char **words) {
+    const char *dir = count > 1 ? words[1] : "package";
+    int64_t sizes[3] = { 256, 128, 128 };
+    float a = 2;
+    uint64_t scalar = 0, address[4] = { 0, 0, 0, 0 };
+    unsigned short *x = malloc(2 * 256 * 128), *y = malloc(2 * 256 * 128);
+    float *t = malloc(4 * 128);
+    memcpy(&scalar, &a, 4);
+    for (int i = 0; i < 256 * 128; i++) x[i] = 0x3f80;
+    girih_op *op = girih_open(&girih_f, dir);
+    if (!op) return printf("no launch: %s
+", girih_error()), 2;
+    girih_driver *d = &op->cuda;
+    size_t bytes[4] = { 2 * 256 * 128, 2 * 128 * 128, 2 * 256 * 128, 4 * 128 };
+    for (int i = 0; i < 4; i++) if (d->MemAlloc(&address[i], bytes[i])) return 3;
+    if (d->MemcpyHtoD(address[0], x, bytes[0]) || d->MemcpyHtoD(address[1], x, bytes[1])) return 3;
+    girih_prepared *p = girih_prepare(op, sizes, address, &scalar);
+    if (!p || girih_run(p, 0) || d->StreamSynchronize(0) || girih_status(p)) return printf("error: %s
+", girih_error()), 1;
+    if (d->MemcpyDtoH(y, address[2], bytes[2]) || d->MemcpyDtoH(t, address[3], bytes[3])) return 3;
+    for (int i = 0; i < 256 * 128; i++) if (y[i] != 0x4380) return printf("wrong: y[%d] = %x
+", i, y[i]), 1;
+    for (int i = 0; i < 128; i++) if (t[i] != 128) return printf("wrong: t[%d] = %f
+", i, t[i]), 1;
+    sizes[0] = 7;
+    if (girih_prepare(op, sizes, address, &scalar)) return printf("wrong: 7 is no bucket
+"), 1;
+    girih_free(p);
+    printf("right
+");
+    return 0;
+}
+"#;
+
+/// Compiled wherever there is a C compiler; run where there is a GPU of the target.
+fn c_program() -> Result<(), Failed> {
+    let place = Place::new("c", PACKED);
+    if Command::new("cc").arg("--version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("skipped: a_c_program_launches_a_package needs cc");
+        return Ok(());
+    }
+    let Some(folder) = packed(&place)? else { return Ok(()) };
+    std::fs::write(place.dir.join("main.c"), C_PROGRAM)?;
+    let out = Command::new("cc")
+        .args([
+            "-std=gnu11",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-o",
+            "main",
+            "main.c",
+            "-Ipackage",
+            "-ldl",
+        ])
+        .current_dir(&place.dir)
+        .output()?;
+    holds(out.status.success(), String::from_utf8_lossy(&out.stderr))?;
+    let out = Command::new(place.dir.join("main")).arg(&folder).output()?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    let gpu = girih::runtime::device::list().ok().and_then(|all| Some(all.first()?.target().ok()?.name));
+    match gpu {
+        Some("sm_90a") => holds(said.contains("right"), said),
+        _ => {
+            eprintln!("skipped: the run of a_c_program_launches_a_package needs an sm_90 GPU");
+            holds(out.status.code().is_some() && !said.contains("wrong"), said)
+        }
+    }
+}
+
+/// Fault C13: warm, a reader of 8 MiB would be far faster than memory allows.
+fn cold() -> Result<(), Failed> {
+    if girih::runtime::device::count().unwrap_or(0) == 0 {
+        eprintln!("skipped: a_gpu_is_timed_with_a_cold_cache needs a GPU");
+        return Ok(());
+    }
+    let place = Place::new("cold", MAP);
+    let n = 2 << 20;
+    let dim = format!("N={n}");
+    let said = place.says(&["tune", "f.tile", "--dim", &dim, "--device", "cuda", "--budget", "10s"])?;
+    let best =
+        said.split("best ").nth(1).and_then(|t| t.split(' ').next()).and_then(|t| t.parse::<f64>().ok());
+    let best = best.ok_or_else(|| said.clone())?;
+    let bytes = 8.0 * n as f64;
+    holds(bytes / best < 6e6, format!("{:.0} GB/s is no device memory's speed", bytes / best / 1e3))?;
+    holds(said.contains("made cold with"), said)
+}

@@ -504,26 +504,20 @@ int main(int count, char **words) {
     memcpy(&scalar, &a, 4);
     for (int i = 0; i < 256 * 128; i++) x[i] = 0x3f80;
     girih_op *op = girih_open(&girih_f, dir);
-    if (!op) return printf("no launch: %s
-", girih_error()), 2;
+    if (!op) return printf("no launch: %s\n", girih_error()), 2;
     girih_driver *d = &op->cuda;
     size_t bytes[4] = { 2 * 256 * 128, 2 * 128 * 128, 2 * 256 * 128, 4 * 128 };
     for (int i = 0; i < 4; i++) if (d->MemAlloc(&address[i], bytes[i])) return 3;
     if (d->MemcpyHtoD(address[0], x, bytes[0]) || d->MemcpyHtoD(address[1], x, bytes[1])) return 3;
     girih_prepared *p = girih_prepare(op, sizes, address, &scalar);
-    if (!p || girih_run(p, 0) || d->StreamSynchronize(0) || girih_status(p)) return printf("error: %s
-", girih_error()), 1;
+    if (!p || girih_run(p, 0) || d->StreamSynchronize(0) || girih_status(p)) return printf("error: %s\n", girih_error()), 1;
     if (d->MemcpyDtoH(y, address[2], bytes[2]) || d->MemcpyDtoH(t, address[3], bytes[3])) return 3;
-    for (int i = 0; i < 256 * 128; i++) if (y[i] != 0x4380) return printf("wrong: y[%d] = %x
-", i, y[i]), 1;
-    for (int i = 0; i < 128; i++) if (t[i] != 128) return printf("wrong: t[%d] = %f
-", i, t[i]), 1;
+    for (int i = 0; i < 256 * 128; i++) if (y[i] != 0x4380) return printf("wrong: y[%d] = %x\n", i, y[i]), 1;
+    for (int i = 0; i < 128; i++) if (t[i] != 128) return printf("wrong: t[%d] = %f\n", i, t[i]), 1;
     sizes[0] = 7;
-    if (girih_prepare(op, sizes, address, &scalar)) return printf("wrong: 7 is no bucket
-"), 1;
+    if (girih_prepare(op, sizes, address, &scalar)) return printf("wrong: 7 is no bucket\n"), 1;
     girih_free(p);
-    printf("right
-");
+    printf("right\n");
     return 0;
 }
 "#;

@@ -9,11 +9,12 @@ use super::codes_loop::CodesLoop;
 use super::contract_codes::{self, Codes};
 use super::contract_coords::{Place as Where, locate, locate_at, plus, times};
 use super::contract_epilogue::Epilogue;
-use super::contract_hopper::{self, Hopper};
+use super::contract_hopper::{self, Copies, Hopper};
 use super::contract_loads::Loader;
 use super::contract_mma::{self, Accumulators, Registers, Tiles};
 use super::contract_operand::Ground;
 use super::contract_pattern::{ContractShape, recognise_any};
+use super::contract_split::{self, Split};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
 use super::hopper_loop::{Around, HopperLoop, Steps};
 use super::hopper_store::Staging;
@@ -22,7 +23,7 @@ use super::{Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_p
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
-use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Intrinsic, SharedId, Stmt, Ty, Unroll, VarId};
+use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, SharedId, Stmt, Ty, Unroll, VarId};
 use crate::ir::tile::{FoldTile, Load, Tile};
 use crate::vocab::dtype::DType;
 use girih_dsl::ast::Span;
@@ -48,11 +49,14 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     if let Some((mut h, borders)) = contract_border::choose(cx, &shape, &wishes)? {
         for b in &borders {
             let buffer = contract_border::copy(cx, &k.name, b, span)?;
-            for boxes in [&mut h.a, &mut h.b].into_iter().filter(|x| x.tensor == b.tensor) {
+            for boxes in h.a.iter_mut().chain(&mut h.b).filter(|x| x.tensor == b.tensor) {
                 boxes.buffer = Some(buffer);
             }
         }
         return lower_choice(cx, k, &shape, &h.choice, Some(&h), span);
+    }
+    if let Some(split) = contract_split::choose(cx, &shape, &wishes)? {
+        return lower_split(cx, k, &shape, &split, span);
     }
     let (choice, packs) = contract_pack::pack(cx, &mut shape, &wishes)?;
     let own = contract_pack::apply(cx, &k.name, &packs, span)?;
@@ -64,6 +68,29 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     });
     own.into_iter().for_each(|(t, home)| *cx.home_mut(t) = home);
     done
+}
+
+/// An f32 product on tensor cores, and again by multiply-adds where numbers could not be split.
+fn lower_split<'a>(
+    cx: &mut Lowering<'a>,
+    k: &'a PlanKernel,
+    shape: &ContractShape,
+    split: &Split,
+    span: Span,
+) -> Result<(), Refusal> {
+    let (own, flag) = contract_split::apply(cx, &k.name, split, span)?;
+    let done = lower_choice(cx, k, shape, &split.hopper.choice, Some(&split.hopper), span);
+    own.into_iter().for_each(|(t, home)| *cx.home_mut(t) = home);
+    done?;
+    let tile = &split.plain.tile;
+    let mut e = cx.emit(&format!("{}_exact", k.name));
+    e.kernel.grid = [tile.count() as u32, 1, 1];
+    e.kernel.block = [tile.threads, 1, 1];
+    e.kernel.min_blocks = 1;
+    let noted = Expr::Load(Mem::Global(e.pointer(flag, false)), Box::new(lit32(0)));
+    e.if_then(cmp(CmpOp::Ne, noted, lit32(0)), |e| build(cx, e, shape, &split.plain, &[]));
+    cx.launch(e);
+    Ok(())
 }
 
 fn lower_choice<'a>(
@@ -130,7 +157,7 @@ fn hopper_choice(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Resul
     }
     let home = |t: TensorId| cx.home(t).clone();
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
-    contract_hopper::choose(&ground, cx.target, wishes, &[])
+    contract_hopper::choose(&ground, cx.target, wishes, Copies::default())
 }
 
 fn codes_choice(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Option<Codes> {
@@ -178,6 +205,9 @@ pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
     if let Some((h, _)) = contract_border::choose(cx, &shape, &wishes)? {
         return Ok(h.choice.tile);
     }
+    if let Some(split) = contract_split::choose(cx, &shape, &wishes)? {
+        return Ok(split.hopper.choice.tile);
+    }
     let (choice, packs) = contract_pack::pack(cx, &mut shape, &wishes)?;
     if packs.is_empty() || shape.selector.is_some() {
         return Ok(choice.tile);
@@ -186,7 +216,7 @@ pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
         packs.iter().find(|p| p.tensor == t).map_or_else(|| cx.home(t).clone(), |p| p.home.clone())
     };
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &shape, home: &home };
-    let hopper = contract_hopper::choose(&ground, cx.target, &wishes, &[])?;
+    let hopper = contract_hopper::choose(&ground, cx.target, &wishes, Copies::default())?;
     Ok(hopper.map_or(choice.tile, |h| h.choice.tile))
 }
 
@@ -279,7 +309,11 @@ fn build_hopper(cx: &Lowering, e: &mut Emit, shape: &ContractShape, h: &Hopper, 
     let home = |t: TensorId| cx.home(t).clone();
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
     let tile = &h.choice.tile;
-    let acc = e.kernel.array("acc", Ty::of(shape.folds[0].ty), Accumulators::of(tile).len());
+    // The sums of several folds lie one after the other, as one instruction makes them.
+    let (ty, len) = (Ty::of(shape.folds[0].ty), Accumulators::of(tile).len());
+    let acc = e.kernel.array("acc", ty, len * shape.folds.len() as u32);
+    let other = |i| e.kernel.array(format!("acc{i}"), ty, len);
+    let accs: Vec<ArrayId> = [acc].into_iter().chain((1..shape.folds.len()).map(other)).collect();
     e.line(cx.graph.span(shape.folds[0].fold));
     let main = HopperLoop::new(e, h);
     let staging = h.output.as_ref().map(|o| Staging::new(e, tile, o));
@@ -291,10 +325,15 @@ fn build_hopper(cx: &Lowering, e: &mut Emit, shape: &ContractShape, h: &Hopper, 
             let steps = block_steps(e, tile, &tile.folds[0], &place);
             (place, steps)
         },
-        epilogue: &|e, place, group| match &staging {
-            _ if tile.split > 1 => epilogue.store_partial(e, place, &[acc], &params),
-            Some(s) => s.store(e, &epilogue, place, acc, group),
-            None => epilogue.store(e, &ground, place, &[acc]),
+        epilogue: &|e, place, group| {
+            for (i, &other) in accs.iter().enumerate().skip(1) {
+                contract_mma::copy(e, acc, i as u32 * len, other, len);
+            }
+            match &staging {
+                _ if tile.split > 1 => epilogue.store_partial(e, place, &accs, &params),
+                Some(s) => s.store(e, &epilogue, place, &accs, group),
+                None => epilogue.store(e, &ground, place, &accs),
+            }
         },
         finish: &|e| staging.iter().for_each(|s| s.finish(e)),
     };

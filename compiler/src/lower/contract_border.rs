@@ -3,7 +3,7 @@
 //! zeros as wide as the filter reaches. Nothing is then read outside, and a line of the filter, all its columns and
 //! channels, is one run of memory, at every place of the filter's window.
 
-use super::contract_hopper::{self, Hopper};
+use super::contract_hopper::{self, Copies, Hopper};
 use super::contract_operand::{Ground, PlainRead, Source};
 use super::contract_pattern::{ContractShape, Contraction, Factor};
 use super::contract_tile::Wishes;
@@ -51,7 +51,8 @@ pub fn choose(
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
     let Some((borders, padded)) = borders(&ground, wishes) else { return Ok(None) };
     let ground = Ground { shape: &padded, ..ground };
-    let found = contract_hopper::choose(&ground, cx.target, wishes, &borders)?;
+    let found =
+        contract_hopper::choose(&ground, cx.target, wishes, Copies { borders: &borders, halves: &[] })?;
     // Padding of lines and channels is work.
     let most = 3 * shape.folds[0].terms();
     Ok(found.filter(|h| h.terms.padded() <= most).map(|h| (h, borders)))

@@ -13,8 +13,9 @@ use super::contract_tile::{Choice, FoldChoice, Wishes};
 use super::hopper_gather::{self, Boxes, Form, LINE, Terms};
 use super::hopper_store::{Lines, Output};
 use super::{Refusal, contract_operand};
+use crate::ir::graph::TensorId;
 use crate::ir::tile::*;
-use crate::vocab::dtype::Ty;
+use crate::vocab::dtype::{DType, Ty};
 use crate::vocab::target::Target;
 
 /// Accumulators that a thread has room for.
@@ -31,51 +32,125 @@ const LEAST_TERMS: i64 = 128;
 pub struct Hopper {
     pub choice: Choice,
     pub terms: Terms,
-    pub a: Boxes,
-    pub b: Boxes,
+    /// Matrices that are copied together: B's of several sums, the parts of f32 operands.
+    pub a: Vec<Boxes>,
+    pub b: Vec<Boxes>,
     /// How results are stored as boxes, where they can be.
     pub output: Option<Output>,
 }
 
-/// The tile of a product that this main loop takes, or `None`. `borders`: copies to read instead of their tensors.
+/// Copies to read instead of tensors as they lie.
+#[derive(Clone, Copy, Default)]
+pub struct Copies<'x> {
+    pub borders: &'x [Border],
+    /// f32 tensors that lie in two parts: bytes from the greater to the smaller.
+    pub halves: &'x [(TensorId, i64)],
+}
+
+/// What the instructions take.
+#[derive(Clone, Copy, PartialEq)]
+struct Kind {
+    dtypes: [DType; 2],
+    promote: bool,
+    /// Sums that share A.
+    folds: u32,
+}
+
+impl Kind {
+    fn of(
+        ground: &Ground,
+        target: &Target,
+        wishes: &Wishes,
+        c: &Contraction,
+        copies: Copies,
+    ) -> Option<Kind> {
+        let math = contract_operand::math(ground.graph, ground.facts, c, target, wishes.fast());
+        let folds = ground.shape.folds.len() as u32;
+        let kind = |dtypes, promote| Some(Kind { dtypes, promote, folds });
+        match math {
+            Math::Mma { kind: MmaKind::Half(d), promote } => kind([d, d], promote),
+            Math::Mma { kind: MmaKind::Byte(a, b), promote } => kind([a, b], promote),
+            Math::Fma(Ty::F32) if !copies.halves.is_empty() => kind([DType::F32; 2], true),
+            _ => None,
+        }
+    }
+
+    /// Matrices that an operand of f32 is copied as.
+    fn parts(&self) -> u32 {
+        if self.dtypes[0] == DType::F32 { 2 } else { 1 }
+    }
+}
+
+/// The boxes of one sum's operands, and where their elements come from.
+struct Operands {
+    terms: Terms,
+    a: Boxes,
+    b: Boxes,
+    choice: FoldChoice,
+}
+
+/// The tile of a product that this main loop takes, or `None`.
 pub fn choose(
     ground: &Ground,
     target: &Target,
     wishes: &Wishes,
-    borders: &[Border],
+    copies: Copies,
 ) -> Result<Option<Hopper>, Refusal> {
-    let [c] = &ground.shape.folds[..] else { return Ok(None) };
-    if !target.wgmma || !target.tma || !matches!(c.ty, Ty::F32 | Ty::I32) || wishes.names_threads() {
+    let shape = ground.shape;
+    let good = |c: &Contraction| matches!(c.ty, Ty::F32 | Ty::I32) && c.ty == shape.folds[0].ty;
+    if !target.wgmma || !target.tma || !shape.folds.iter().all(good) || wishes.names_threads() {
         return Ok(None);
     }
-    let math = contract_operand::math(ground.graph, ground.facts, c, target, wishes.fast());
-    let Math::Mma { kind, promote } = math else { return Ok(None) };
-    let dtypes = match kind {
-        MmaKind::Half(d) => [d, d],
-        MmaKind::Byte(a, b) => [a, b],
-        _ => return Ok(None),
+    let Some(c) = shape.folds.first() else { return Ok(None) };
+    let Some(kind) = Kind::of(ground, target, wishes, c, copies) else { return Ok(None) };
+    let all = shape.folds.iter().map(|c| {
+        let same = Kind::of(ground, target, wishes, c, copies) == Some(kind);
+        if same { operands(ground, c, kind, copies) } else { None }
+    });
+    let Some(all) = all.collect::<Option<Vec<Operands>>>() else { return Ok(None) };
+    let one = |o: &Operands| o.terms == all[0].terms && o.a == all[0].a && o.b.k_major == all[0].b.k_major;
+    if !all.iter().all(one) {
+        return Ok(None);
+    }
+    let lines = Lines::of(ground);
+    let Some(draft) = best(ground, c, target, wishes, kind, &all[0].terms, &all[0].b, lines.as_ref())? else {
+        return Ok(None);
     };
-    let shape = ground.shape;
+    let output = lines.filter(|_| draft.staging > 0).and_then(|l| l.output((draft.m, draft.n), draft.groups));
+    let line = all[0].terms.line;
+    let boxes = |o: &Boxes, rows: u32| o.clone().with_rows(rows, line);
+    let a = halves(boxes(&all[0].a, draft.m), copies);
+    let b = all.iter().flat_map(|o| halves(boxes(&o.b, draft.n), copies)).collect::<Vec<_>>();
+    let tile = tile(ground, wishes, &draft, kind, &all[0].terms, &a[0], &b)?;
+    let folds = all.iter().map(|o| o.choice.clone()).collect();
+    let terms = all[0].terms.clone();
+    Ok(Some(Hopper { choice: Choice { tile, folds }, terms, a, b, output }))
+}
+
+/// The parts of an operand.
+fn halves(o: Boxes, copies: Copies) -> Vec<Boxes> {
+    let Some((_, bytes)) = copies.halves.iter().find(|h| h.0 == o.tensor) else { return vec![o] };
+    let mut small = o.clone();
+    small.map.offset += bytes;
+    vec![o, small]
+}
+
+fn operands(ground: &Ground, c: &Contraction, kind: Kind, copies: Copies) -> Option<Operands> {
+    let (shape, dtypes, borders) = (ground.shape, kind.dtypes, copies.borders);
     let operand = |f, rows: &[Digit], dtype| match ground.source(c, f, dtype) {
         Source::Plain(p) => Form::new(ground, c, &p, rows, borders).map(|o| (o, Source::Plain(p))),
         Source::Computed => None,
     };
-    let (Some((a, a_source)), Some((b, b_source))) =
-        (operand(&c.a, &shape.m, dtypes[0]), operand(&c.b, &shape.n, dtypes[1]))
-    else {
-        return Ok(None);
-    };
+    let (a, a_source) = operand(&c.a, &shape.m, dtypes[0])?;
+    let (b, b_source) = operand(&c.b, &shape.n, dtypes[1])?;
     let terms = hopper_gather::terms(c, [&a, &b]);
-    let (Some(a), Some(b)) = (a.boxes(c, &terms), b.boxes(c, &terms)) else { return Ok(None) };
-    let lines = Lines::of(ground);
-    let Some(draft) = best(ground, c, target, wishes, promote, &terms, &b, lines.as_ref())? else {
-        return Ok(None);
-    };
-    let output = lines.filter(|_| draft.staging > 0).and_then(|l| l.output((draft.m, draft.n), draft.groups));
-    let (a, b) = (a.with_rows(draft.m, terms.line), b.with_rows(draft.n, terms.line));
-    let tile = tile(ground, wishes, &draft, promote, &terms, &a, &b)?;
-    let folds = vec![FoldChoice { k: c.k.clone(), a: a_source, b: b_source }];
-    Ok(Some(Hopper { choice: Choice { tile, folds }, terms, a, b, output }))
+    let (a, b) = (a.boxes(c, &terms)?, b.boxes(c, &terms)?);
+    let split = |o: &Boxes| copies.halves.iter().any(|h| h.0 == o.tensor);
+    if kind.parts() == 2 && !(split(&a) && split(&b)) {
+        return None;
+    }
+    let choice = FoldChoice { k: c.k.clone(), a: a_source, b: b_source };
+    Some(Operands { terms, a, b, choice })
 }
 
 /// A block and its pipeline.
@@ -110,7 +185,7 @@ fn best(
     c: &Contraction,
     target: &Target,
     wishes: &Wishes,
-    promote: bool,
+    kind: Kind,
     terms: &Terms,
     b: &Boxes,
     lines: Option<&Lines>,
@@ -159,7 +234,8 @@ fn best(
             && n.is_none_or(|n| n == bn as i64)
             && groups.is_none_or(|g| g == wg as i64)
             && (b.k_major || bn % 64 == 0)
-            && bm / wg * bn / 128 * if promote { 2 } else { 1 } <= ROOM;
+            && bm / wg * bn * kind.folds / 128 * if kind.promote { 2 } else { 1 } <= ROOM
+            && (kind.folds == 1 || bm / wg == 64 && bn * kind.folds <= 256);
         let all = terms.steps();
         if !fits {
             continue;
@@ -170,7 +246,7 @@ fn best(
         parts.dedup();
         for split in parts {
             let output = lines.filter(|_| split == 1).and_then(|l| l.output((bm, bn), wg));
-            let fit = |staging: u32| (limit - staging) / ((bm + bn) * LINE);
+            let fit = |staging: u32| (limit - staging) / ((bm + bn * kind.folds) * LINE * kind.parts());
             let wanted = stages.map_or(3, |s| s as u32);
             let staging = output.map_or(0, |o| o.bytes(wg));
             let staging = if fit(staging) >= wanted { staging } else { 0 };
@@ -182,7 +258,9 @@ fn best(
             let waves = (tiles * split + target.sms as i64 - 1) / target.sms as i64;
             let steps = (all + split - 1) / split;
             // A tile's fixed cost is that of a few steps; a second kernel costs its launch.
-            let one = (bm * bn) as f64 / speed * (steps + 6) as f64;
+            let like = BLOCKS.iter().find(|b| (b.0, b.1, b.2) == (bm, bn * kind.folds, wg));
+            let speed = like.map_or(speed, |b| b.3);
+            let one = (bm * bn * kind.folds) as f64 / speed * (steps + 6) as f64;
             let extra = if split > 1 { (128 * 256 * 24) as f64 } else { 0.0 };
             let cost = waves as f64 * one + extra;
             if best.as_ref().is_none_or(|(c, _)| cost < *c) {
@@ -204,10 +282,10 @@ fn tile(
     ground: &Ground,
     wishes: &Wishes,
     d: &Draft,
-    promote: bool,
+    kind: Kind,
     terms: &Terms,
     a: &Boxes,
-    b: &Boxes,
+    b: &[Boxes],
 ) -> Result<Tile, Refusal> {
     let shape = ground.shape;
     let side = |digits: &[Digit], block: u32| {
@@ -220,17 +298,19 @@ fn tile(
         let (name, dtype) = (ground.graph.tensor(o.tensor).name.clone(), o.map.dtype);
         let load = if o.map.pixels.is_some() { Load::Pixels } else { Load::Boxes };
         // A line for each row, or for each term and 64 rows.
-        Operand { name, dtype, k_major: o.k_major, place: Place::Lines(block), load }
+        Operand { name, dtype, k_major: o.k_major, place: Place::Lines(block * kind.parts()), load }
     };
-    let fold = FoldTile {
+    let fold = |b: &Boxes| FoldTile {
         terms: terms.padded(),
         step: terms.step,
         slot: terms.step as u32,
         stages: d.stages,
-        math: Math::Wgmma { dtypes: [a.map.dtype, b.map.dtype], promote },
+        math: Math::Wgmma { dtypes: kind.dtypes, promote: kind.promote },
         a: operand(a, d.m),
         b: operand(b, d.n),
     };
+    let folds: Vec<FoldTile> = b.iter().step_by(kind.parts() as usize).map(fold).collect();
+    let stage = (d.m + d.n * kind.folds) * LINE * kind.parts();
     let tile = Tile {
         name: wishes.kernel.to_string(),
         batch: ContractShape::points(&shape.batch),
@@ -240,10 +320,10 @@ fn tile(
         threads: 128 * (d.groups + 1),
         split: d.split,
         swizzle: wishes.swizzle()?,
-        shared_bytes: d.stages * fold.stage_bytes() + 16 * d.stages + d.staging,
+        shared_bytes: d.stages * stage + 16 * d.stages + d.staging,
         resident: d.resident,
         staging: d.staging,
-        folds: vec![fold],
+        folds,
     };
     tile.verify().map_err(|e| Refusal::new(wishes.span, e))?;
     Ok(tile)

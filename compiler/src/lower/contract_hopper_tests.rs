@@ -97,6 +97,57 @@ fn eight_bit_operands_that_lie_along_rows_or_at_odd_pitches_are_packed() {
     }
 }
 
+/// y[m, n] = relu(Σ x·g) · Σ x·u
+fn gated((m, n, k): (i64, i64, i64), layout: Layout, dtype: DType) -> Plan {
+    let mut g = G::default();
+    let x = g.input("a", dtype, &if layout.a_k_last { [m, k] } else { [k, m] });
+    let y = g.result("y", DType::BF16, &[m, n]);
+    let (am, em) = g.axis("m", m);
+    let (an, en) = g.axis("n", n);
+    let sums = ["b", "c"].map(|name| {
+        let w = g.input(name, dtype, &if layout.b_k_last { [n, k] } else { [k, n] });
+        let (ak, ek) = g.axis("k", k);
+        let rx = g.read(x, &if layout.a_k_last { [em, ek] } else { [ek, em] });
+        let rw = g.read(w, &if layout.b_k_last { [en, ek] } else { [ek, en] });
+        let body = g.mul(rx, rw);
+        g.sum(&[ak], body)
+    });
+    let relu = g.call(Func::Max, &[sums[0], sums[1]]);
+    let value = g.mul(relu, sums[1]);
+    g.define(y, &[am, an], value);
+    g.plan()
+}
+
+#[test]
+fn two_sums_that_share_an_operand() {
+    for (layout, shape) in
+        LAYOUTS.into_iter().zip([(72, 136, 72), (67, 72, 136), (136, 72, 72), (72, 72, 200)])
+    {
+        hopper(&gated(shape, layout, DType::BF16));
+    }
+    hopper(&gated((67, 131, 160), NT, DType::E4M3));
+    let split = with(Schedule::default(), "y", &[("split", "k", 2), ("block", "m", 64), ("block", "n", 64)]);
+    hopper_as(&gated((64, 72, 320), NT, DType::F16), &split);
+}
+
+#[test]
+fn split_f32() {
+    super::super::contract_split::ALWAYS.set(true);
+    for (layout, shape) in
+        LAYOUTS.into_iter().zip([(72, 136, 132), (67, 131, 133), (136, 72, 132), (64, 128, 200)])
+    {
+        let plan = matmul(F32, shape, layout);
+        assert!(is_hopper(&plan, &Schedule::default()), "not split: {shape:?}");
+        let mut given = inputs(&plan.graph, 7);
+        check_as(&plan, "sm_90a", &Schedule::default(), &given);
+        // A number without parts: the product is made again.
+        let a = given.tensors.get_mut("a").expect("an input");
+        a.set(3, crate::vocab::dtype::Value::F32(f32::INFINITY));
+        check_as(&plan, "sm_90a", &Schedule::default(), &given);
+    }
+    super::super::contract_split::ALWAYS.set(false);
+}
+
 #[test]
 fn every_block() {
     let plan = matmul(BF16, (72, 136, 72), NT);

@@ -267,6 +267,13 @@ fn mma_step(
     }
 }
 
+/// to = from, from one element on.
+pub fn copy(e: &mut Emit, from: ArrayId, at: u32, to: ArrayId, len: u32) {
+    let i = e.kernel.var("i", Ty::I32);
+    let value = Expr::Elem(from, Box::new(plus(Expr::Var(i), lit32(at as i32))));
+    e.push(full(i, len, vec![Stmt::SetElem(to, Expr::Var(i), value)]));
+}
+
 /// acc += short
 pub fn promote(e: &mut Emit, short: ArrayId, acc: ArrayId, len: u32) {
     let i = e.kernel.var("i", Ty::I32);

@@ -38,7 +38,7 @@ pub struct Pack {
     /// The home; its buffer is not made yet.
     pub home: Home,
     /// The dim that is innermost there, and its padded extent.
-    inner: usize,
+    pub inner: usize,
     extent: i64,
 }
 
@@ -95,7 +95,7 @@ fn wanted(ground: &Ground, choice: &Choice) -> Vec<Pack> {
 }
 
 /// The home for an operand: contiguous along the dim it is contiguous along now, or along K where it must be.
-fn other_home(
+pub fn other_home(
     ground: &Ground,
     c: &Contraction,
     tensor: TensorId,
@@ -238,12 +238,7 @@ fn copy(
     let t = cx.graph.tensor(p.tensor);
     let from = cx.home(p.tensor).clone();
     let vector = p.extent.min(128 / to.dtype.bits() as i64);
-    let lanes = (0..t.dims.len()).find(|&d| from.strides[d] == 1 && t.dims[d] > 1 && d != p.inner);
-    let mut order: Vec<usize> =
-        (0..t.dims.len()).filter(|&d| d != p.inner && Some(d) != lanes).chain([p.inner]).collect();
-    order.extend(lanes);
-    let extent = |&d: &usize| if d == p.inner { p.extent / vector } else { t.dims[d] };
-    let dims: Vec<i64> = order.iter().map(extent).collect();
+    let (order, dims) = order(&t.dims, &from, p, vector);
     launch_points(cx, name, &dims, span, |e, at| {
         e.know_buffer(to.buffer, label, to.dtype, to.len);
         let mut place = vec![int_of(Ty::I32, 0); order.len()];
@@ -262,8 +257,26 @@ fn copy(
     })
 }
 
+/// The dims of a copy's grid in order, the innermost in runs, and their extents.
+pub fn order(dims: &[i64], from: &Home, p: &Pack, run: i64) -> (Vec<usize>, Vec<i64>) {
+    let lanes = (0..dims.len()).find(|&d| from.strides[d] == 1 && dims[d] > 1 && d != p.inner);
+    let mut order: Vec<usize> =
+        (0..dims.len()).filter(|&d| d != p.inner && Some(d) != lanes).chain([p.inner]).collect();
+    order.extend(lanes);
+    let extent = |&d: &usize| if d == p.inner { p.extent / run } else { dims[d] };
+    let extents = order.iter().map(extent).collect();
+    (order, extents)
+}
+
+/// Whether the source has whole runs of 4 bytes an element, at multiples of 16 bytes.
+pub fn in_runs(dims: &[i64], from: &Home, p: &Pack, run: i64) -> bool {
+    let others = (0..dims.len()).filter(|&d| d != p.inner && dims[d] > 1);
+    let aligned = others.map(|d| from.strides[d]).all(|s| s % run == 0);
+    from.strides[p.inner] == 1 && p.extent == dims[p.inner] && aligned && from.align % 16 == 0
+}
+
 /// `run[j]`: an element, or zero in the padding.
-fn element(e: &mut Emit, p: &Pack, from: &Home, place: &[Num], run: ArrayId, j: i64) {
+pub fn element(e: &mut Emit, p: &Pack, from: &Home, place: &[Num], run: ArrayId, j: i64) {
     let mut place = place.to_vec();
     let n = place[p.inner].clone();
     place[p.inner] = if j == 0 { n } else { arith(IntOp::Add, n.clone(), int_of(n.ty, j)) };
@@ -283,7 +296,7 @@ fn element(e: &mut Emit, p: &Pack, from: &Home, place: &[Num], run: ArrayId, j: 
     e.if_then(inside, load);
 }
 
-fn indices(graph: &Graph, tensor: TensorId, at: &[Num]) -> Vec<Index> {
+pub fn indices(graph: &Graph, tensor: TensorId, at: &[Num]) -> Vec<Index> {
     let t = graph.tensor(tensor);
     let one = |(d, n): (usize, &Num)| Index {
         num: arith(IntOp::Add, n.clone(), int_of(n.ty, t.lo[d])),

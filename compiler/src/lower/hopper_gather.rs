@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 pub const LINE: u32 = 128;
 
 /// The order of a sum's terms.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Terms {
     /// Fold axes that are one number each, outermost first. The last is cut in lines.
     pub groups: Vec<Group>,
@@ -29,7 +29,7 @@ pub struct Terms {
     pub line: i64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// Positions among the fold axes, outermost first.
     pub axes: Vec<usize>,
@@ -115,7 +115,7 @@ impl Coord {
 }
 
 /// How one operand is copied.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Boxes {
     pub tensor: TensorId,
     /// Where it is, if not at the tensor's home.

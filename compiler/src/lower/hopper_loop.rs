@@ -36,6 +36,9 @@ pub struct HopperLoop<'x> {
     barriers: SharedId,
     dtypes: [DType; 2],
     promote: bool,
+    /// Sums that share A, and whether f32 operands come in two parts.
+    folds: u32,
+    halves: bool,
     groups: u32,
 }
 
@@ -94,7 +97,9 @@ impl<'x> HopperLoop<'x> {
         let a = Operand::new(e, &fold.a, &h.a, "a", tile.m.block, fold.stages, h.terms.line);
         let b = Operand::new(e, &fold.b, &h.b, "b", tile.n.block, fold.stages, h.terms.line);
         let barriers = e.kernel.shared("barriers", DType::I64, 2 * fold.stages, 8);
-        let main = HopperLoop { tile, terms: &h.terms, a, b, barriers, dtypes, promote, groups };
+        let (folds, halves) = (tile.folds.len() as u32, dtypes[0] == DType::F32);
+        let main =
+            HopperLoop { tile, terms: &h.terms, a, b, barriers, dtypes, promote, folds, halves, groups };
         main.init(e);
         main
     }
@@ -233,9 +238,9 @@ impl<'x> HopperLoop<'x> {
         let b = self.b.descriptor(e, "b_matrix", &lit32(0));
         let c = self.cursor(e, 0);
         let before = e.let_var("before", Ty::I32, lit32(0));
-        let len = self.tile.m.block / self.groups / 64 * self.tile.n.block / 2;
+        let len = self.tile.m.block / self.groups / 64 * self.columns() / 2;
         let ty = if self.dtypes[0].is_float() { dtype::Ty::F32 } else { dtype::Ty::I32 };
-        let sums = Sums::new(e, acc, len, self.promote);
+        let sums = Sums::new(e, acc, len, self.promote, self.halves);
         each_tile(e, self.tile, |e, number| {
             let (place, steps) = (around.locate)(e, number);
             if self.promote || !steps.some() {
@@ -260,15 +265,16 @@ impl<'x> HopperLoop<'x> {
             call(e, Intrinsic::MbarrierWait, vec![self.full(&slot), Expr::Var(c.parity)]);
             let a_stage = self.a.stage(e, "a_stage", ab[0], &slot);
             let b_stage = self.b.stage(e, "b_stage", ab[1], &slot);
-            let later = cmp(CmpOp::Gt, it, lit32(0));
-            let scale = Expr::Select(Box::new(later.clone()), Box::new(lit32(1)), Box::new(lit32(0)));
+            let later = cmp(CmpOp::Gt, it.clone(), lit32(0));
+            // The first products of a tile, or of what is promoted, replace what the accumulators hold.
+            let scale = match sums.fresh(&it) {
+                Some(scale) => scale,
+                None => Expr::Select(Box::new(later.clone()), Box::new(lit32(1)), Box::new(lit32(0))),
+            };
             let scale = e.named("scale", Ty::I32, scale);
             call(e, Intrinsic::WgmmaFence, Vec::new());
             for kk in 0..4 {
-                // The first products of a tile replace what the accumulators hold.
-                let first = kk == 0 && !self.promote;
-                let scale = if first { scale.clone() } else { lit32(sums.scale(kk)) };
-                self.products(e, [&a_stage, &b_stage], kk, scale, sums);
+                self.products(e, [&a_stage, &b_stage], kk, &scale, sums);
             }
             call(e, Intrinsic::WgmmaCommit, Vec::new());
             if self.promote {
@@ -276,7 +282,7 @@ impl<'x> HopperLoop<'x> {
                 e.if_then(first_lane(), |e| {
                     call(e, Intrinsic::MbarrierArrive, vec![self.empty(&slot)]);
                 });
-                sums.promote(e);
+                sums.promote(e, &it, &steps.count);
                 return self.advance(e, c);
             }
             call(e, Intrinsic::WgmmaWait(1), Vec::new());
@@ -295,13 +301,24 @@ impl<'x> HopperLoop<'x> {
         }
     }
 
-    /// The products of 32 bytes of terms: one instruction for each 64 rows.
-    fn products(&self, e: &mut Emit, [a, b]: [&Descriptor; 2], kk: u32, scale: Expr, sums: &Sums) {
-        let n = self.tile.n.block;
+    /// Columns of all sums.
+    fn columns(&self) -> u32 {
+        self.tile.n.block * self.folds
+    }
+
+    /// The products of 32 bytes of terms: one instruction for each 64 rows, and of f32 one for each pair of parts that
+    /// counts. `scale`: of the first of a step.
+    fn products(&self, e: &mut Emit, ab: [&Descriptor; 2], kk: u32, scale: &Expr, sums: &Sums) {
+        let n = self.columns();
         let trans = [!self.a.boxes.k_major, !self.b.boxes.k_major];
-        for part in 0..self.tile.m.block / self.groups / 64 {
-            let a = a.at(self.a.terms_offset(kk) + self.a.rows_offset() * part);
-            let args = vec![a, b.at(self.b.terms_offset(kk)), scale.clone()];
+        let pairs: &[(u32, u32)] = if self.halves { &[(1, 0), (0, 1), (0, 0)] } else { &[(0, 0)] };
+        for (part, (i, &(x, y))) in (0..self.tile.m.block / self.groups / 64)
+            .flat_map(|part| pairs.iter().enumerate().map(move |p| (part, p)))
+        {
+            let a = self.a.terms_offset(kk) + self.a.part_offset(x) + self.a.rows_offset() * part;
+            let b = self.b.terms_offset(kk) + self.b.part_offset(y);
+            let first = kk == 0 && i == 0;
+            let args = vec![ab[0].at(a), ab[1].at(b), if first { scale.clone() } else { lit32(1) }];
             let outs = (0..n / 2).map(|i| Place::Elem(sums.of_step(), part * n / 2 + i)).collect();
             let op = Intrinsic::Wgmma { dtypes: self.dtypes, n: n as u16, trans };
             e.push(Stmt::Intrinsic { op, outs, args });

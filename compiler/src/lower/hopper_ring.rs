@@ -12,12 +12,14 @@ use crate::ir::tile;
 pub const ATOM: u32 = 1024;
 
 pub struct Operand<'x> {
+    /// Those of the first part; the others' coordinates are the same.
     pub boxes: &'x Boxes,
     shared: SharedId,
-    map: ParamId,
+    /// One for each part: matrices that are copied together and lie one after the other.
+    maps: Vec<ParamId>,
     /// Bytes of a stage.
     pub bytes: u32,
-    /// Rows of the block.
+    /// Rows of the block, of each part.
     rows: u32,
     /// Bytes of a line of terms.
     line: u32,
@@ -58,31 +60,46 @@ impl<'x> Operand<'x> {
     pub fn new(
         e: &mut Emit,
         op: &tile::Operand,
-        boxes: &'x Boxes,
+        parts: &'x [Boxes],
         name: &str,
         rows: u32,
         stages: u32,
         line: i64,
     ) -> Operand<'x> {
-        let bytes = op.place.bytes(op.dtype);
+        let bytes = rows * LINE * parts.len() as u32;
         let len = stages * bytes * 8 / op.dtype.bits();
         let shared = e.kernel.shared(format!("{name}_tile"), op.dtype, len, ATOM);
-        let map = e.tensor_map(boxes.tensor, boxes.buffer, &format!("{name}_map"), boxes.map.clone());
+        let map = |p: &Boxes| e.tensor_map(p.tensor, p.buffer, &format!("{name}_map"), p.map.clone());
+        let maps = parts.iter().map(map).collect();
         let size = op.dtype.bits() / 8;
-        Operand { boxes, shared, map, bytes, rows, line: line as u32 * size, size }
+        Operand { boxes: &parts[0], shared, maps, bytes, rows, line: line as u32 * size, size }
+    }
+
+    /// Rows of all parts.
+    fn all_rows(&self) -> u32 {
+        self.rows * self.maps.len() as u32
+    }
+
+    /// Bytes from the first part to another.
+    pub fn part_offset(&self, part: u32) -> u32 {
+        part * self.rows * if self.boxes.k_major { self.line } else { LINE }
     }
 
     /// Starts the copies of a line of terms to one stage.
     pub fn copy(&self, e: &mut Emit, slot: &Expr, full: &Expr, slab: u32, known: &Known) {
-        let (map, rank) = (self.map, self.boxes.map.dims.len() as u8);
+        (0..self.maps.len()).for_each(|part| self.copy_part(e, slot, full, slab, known, part));
+    }
+
+    fn copy_part(&self, e: &mut Emit, slot: &Expr, full: &Expr, slab: u32, known: &Known, part: usize) {
+        let (map, rank) = (self.maps[part], self.boxes.map.dims.len() as u8);
         let op = match self.boxes.map.pixels {
             Some(_) => Intrinsic::TmaPixels { map, rank },
             None => Intrinsic::TmaLoad { map, rank },
         };
         for i in 0..self.boxes.count(self.rows) {
             let across =
-                if self.boxes.k_major { self.rows * self.line } else { self.line / self.size * LINE };
-            let within = (slab * across + i * 64 * LINE) / self.size;
+                if self.boxes.k_major { self.all_rows() * self.line } else { self.line / self.size * LINE };
+            let within = (slab * across + i * 64 * LINE + self.part_offset(part as u32)) / self.size;
             let elements = plus(times(slot.clone(), (self.bytes / self.size) as i64), lit32(within as i32));
             let to = Expr::SharedAddr(self.shared, Box::new(elements));
             let mut args = vec![to, full.clone()];
@@ -124,7 +141,7 @@ impl<'x> Operand<'x> {
         if !self.boxes.k_major {
             return kk * 16 * 128;
         }
-        kk * 32 / self.line * self.rows * self.line + kk * 32 % self.line
+        kk * 32 / self.line * self.all_rows() * self.line + kk * 32 % self.line
     }
 
     /// Bytes from 64 rows to the next 64: a line for each row, or one of 128 bytes for each term.

@@ -158,7 +158,7 @@ impl<'x> Staging<'x> {
     }
 
     /// Stores a warpgroup's part of a tile.
-    pub fn store(&self, e: &mut Emit, epilogue: &Epilogue, place: &Where, acc: ArrayId, group: &Expr) {
+    pub fn store(&self, e: &mut Emit, epilogue: &Epilogue, place: &Where, accs: &[ArrayId], group: &Expr) {
         let (all, slots) = (self.parts() * self.pieces(), self.output.slots);
         if self.tile.resident.is_some() && (slots == 1 || all % slots != 0) {
             // The turns begin anew: the tile before may still be read.
@@ -169,7 +169,7 @@ impl<'x> Staging<'x> {
             let (part, piece) =
                 (over(number.clone(), self.pieces() as i64), modulo(number.clone(), self.pieces() as i64));
             let piece = Piece { place, group, part, piece, slot: modulo(number, slots as i64) };
-            self.fill(e, epilogue, &piece, acc);
+            self.fill(e, epilogue, &piece, accs);
             call(e, Intrinsic::FenceProxyAsync, Vec::new());
             let left = slots.saturating_sub(2) as u8;
             e.if_then(leader(), |e| call(e, Intrinsic::BulkWait(left), Vec::new()));
@@ -214,7 +214,7 @@ impl<'x> Staging<'x> {
     }
 
     /// Puts the values of a piece into its staging tile.
-    fn fill(&self, e: &mut Emit, epilogue: &Epilogue, p: &Piece, acc: ArrayId) {
+    fn fill(&self, e: &mut Emit, epilogue: &Epilogue, p: &Piece, accs: &[ArrayId]) {
         let groups = self.output.columns / 8;
         let half = self.output.map.dtype.bits() == 16;
         let pair = e.kernel.array("out", Ty::F32, 2);
@@ -224,7 +224,7 @@ impl<'x> Staging<'x> {
             let local = e.named("at_row", Ty::I32, Accumulators::of(self.tile).row(r.clone()));
             let (at, ok) = row(e, &self.tile.m, &p.place.m, local);
             unrolled(e, "group", groups, |e, g| {
-                self.pair(e, epilogue, p, &r, &g, (&at, ok.clone()), acc, pair);
+                self.pair(e, epilogue, p, &r, &g, (&at, ok.clone()), accs, pair);
                 match packed {
                     Some(packed) => {
                         let elem = |i: i32| Box::new(Expr::Elem(pair, Box::new(lit32(i))));
@@ -250,7 +250,7 @@ impl<'x> Staging<'x> {
         r: &Expr,
         g: &Expr,
         (at, in_rows): (&[Expr], Option<Expr>),
-        acc: ArrayId,
+        accs: &[ArrayId],
         pair: ArrayId,
     ) {
         let layout = Accumulators::of(self.tile);
@@ -275,9 +275,10 @@ impl<'x> Staging<'x> {
                 when(e, ok, |e| {
                     let m = digits(e, &self.tile.m, &epilogue.shape.m, at);
                     let n = digits(e, side, &epilogue.shape.n, &n_at);
-                    let sum = Expr::Elem(acc, Box::new(layout.index(r.clone(), g.clone(), w as u32)));
+                    let index = layout.index(r.clone(), g.clone(), w as u32);
+                    let sums = accs.iter().map(|&a| Expr::Elem(a, Box::new(index.clone()))).collect();
                     let point = Point { m: &m, n: &n, batch: &p.place.batch };
-                    epilogue.element(e, &point, vec![sum], Some((&[pair], w as u32)));
+                    epilogue.element(e, &point, sums, Some((&[pair], w as u32)));
                 });
             });
         }

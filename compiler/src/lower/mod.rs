@@ -24,6 +24,7 @@ mod contract_operand;
 mod contract_pack;
 pub mod contract_pattern;
 mod contract_select;
+mod contract_split;
 #[cfg(test)]
 mod contract_tests;
 mod contract_tile;

@@ -176,7 +176,9 @@ fn contract(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Op
         let slowed = if computed { cost::COMPUTED_OPERAND } else { 1.0 };
         slowest = slowest.min(slowed);
         let mut rate = cost::products(dtype) * slowed;
-        rate *= cost::SEVERAL_SUMS.powi(shape.folds.len() as i32 - 1);
+        if !share_a(g, &shape) {
+            rate *= cost::SEVERAL_SUMS.powi(shape.folds.len() as i32 - 1);
+        }
         let pad = |x: f64| if x < 16.0 { 16.0 } else { x };
         seconds += 2.0 * batch * pad(m) * pad(n) * terms / rate / part;
         work += prologue(g, facts, &c.a, batch * m * terms, n);
@@ -189,6 +191,20 @@ fn contract(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Op
     }
     let moved = cost::memory(bytes.read + bytes.written) / part / slowest;
     Some(moved.max(seconds + cost::compute(work) / part))
+}
+
+/// Whether two sums read the same matrix as their A, as it lies: then one instruction makes both.
+fn share_a(g: &Graph, shape: &ContractShape) -> bool {
+    let tensor = |c: &Contraction| match c.a.exprs[..] {
+        [e] => match g.expr(e) {
+            Expr::Read(r) if c.a.guards.is_empty() => Some(r.tensor),
+            _ => None,
+        },
+        _ => None,
+    };
+    let first = tensor(&shape.folds[0]);
+    let plain = |c: &Contraction| operand(g, &c.b).is_some() && tensor(c) == first;
+    shape.folds.len() == 2 && first.is_some() && shape.folds.iter().all(plain)
 }
 
 /// Work on an operand: each element once for every tile along the other side.

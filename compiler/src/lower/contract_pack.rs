@@ -126,7 +126,7 @@ pub fn other_home(
         strides[d] = step;
         step = step.checked_mul(t.dims[d])?;
     }
-    let home = Home { buffer: BufferId(u32::MAX), dtype, strides, len: step, align: 256 };
+    let home = Home { buffer: BufferId(u32::MAX), dtype, strides, len: step, align: 256, ring: None };
     Some(Pack { tensor, home, inner, extent })
 }
 

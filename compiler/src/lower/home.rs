@@ -1,6 +1,7 @@
 //! Homes: in which buffer, and with which strides, each tensor of a plan lives.
 
 use super::index::reads;
+use super::keep::{self, Ring};
 use crate::host::HostTensor;
 use crate::ir::graph::{Base, Expr, Graph, Read, Role, Stmt, TensorId};
 use crate::ir::plan::{Form, Plan};
@@ -20,6 +21,8 @@ pub struct Home {
     pub len: i64,
     /// Bytes that the first element's address is known to be a multiple of.
     pub align: u32,
+    /// Of a recurrence that keeps some of its steps alone.
+    pub ring: Option<Ring>,
 }
 
 /// Strides of a contiguous tensor; rows of packed dtypes start at a byte.
@@ -55,10 +58,11 @@ pub fn assign(plan: &Plan, program: &mut Program) -> BTreeMap<TensorId, Home> {
             homes.insert(id, home);
         }
     }
-    for stmt in &graph.stmts {
+    for (s, stmt) in graph.stmts.iter().enumerate() {
         for id in stmt.targets() {
             let home = match of_class.get(&class[&id]) {
                 Some(home) => home.clone(),
+                None if keep::ring(plan, s, id).is_some() => kept(plan, s, id, program),
                 None => {
                     let role = role_of(graph, &class, id, stmt);
                     let like = layout(graph, id, stmt, &homes);
@@ -108,6 +112,32 @@ fn made(
     home(graph, id, strides, align, role, program)
 }
 
+/// A ring in a workspace.
+fn kept(plan: &Plan, s: usize, id: TensorId, program: &mut Program) -> Home {
+    let t = plan.graph.tensor(id);
+    let ring = keep::ring(plan, s, id);
+    let mut dims = t.dims.clone();
+    if let Some(r) = &ring {
+        dims.remove(r.dim);
+    }
+    let mut strides = contiguous(t.dtype, &dims);
+    if let Some(r) = &ring {
+        strides.insert(r.dim, 0);
+        dims.insert(0, r.depth);
+    }
+    let (len, bytes) = (dims.iter().product(), t.dtype.bytes(&dims));
+    let name = t.name.clone();
+    program.buffers.push(Buffer { name, dtype: t.dtype, dims, bytes, role: BufferRole::Workspace });
+    Home {
+        buffer: BufferId(program.buffers.len() as u32 - 1),
+        dtype: t.dtype,
+        strides,
+        len,
+        align: 256,
+        ring,
+    }
+}
+
 fn output_align(graph: &Graph, name: &str) -> u32 {
     let output = graph.outputs.iter().find(|o| o.name == name);
     output.map(|o| graph.tensor(o.tensor).align).filter(|&a| a > 0).unwrap_or(256)
@@ -132,7 +162,14 @@ fn home(
     let len = len.max(bytes * 8 / t.dtype.bits() as i64);
     let name = if t.version == 0 { t.name.clone() } else { format!("{}_{}", t.name, t.version) };
     program.buffers.push(Buffer { name, dtype: t.dtype, dims: t.dims.clone(), bytes, role });
-    Home { buffer: BufferId(program.buffers.len() as u32 - 1), dtype: t.dtype, strides, len, align }
+    Home {
+        buffer: BufferId(program.buffers.len() as u32 - 1),
+        dtype: t.dtype,
+        strides,
+        len,
+        align,
+        ring: None,
+    }
 }
 
 /// What the buffer of a defined tensor's class is for.

@@ -186,6 +186,13 @@ impl<'a> Emit<'a> {
         let ty = if wide { Ty::I64 } else { Ty::I32 };
         let mut sum = int_of(ty, 0);
         for (d, i) in index.iter().enumerate() {
+            if let Some(ring) = home.ring.as_ref().filter(|r| r.dim == d && r.depth > 1) {
+                let (n, last) = (Num { expr: to(i.num.clone(), ty), ty }, int_of(ty, ring.last));
+                let back = if ring.descending { (n, last) } else { (last, n) };
+                let slot = arith(IntOp::And, arith(IntOp::Sub, back.0, back.1), int_of(ty, ring.depth - 1));
+                let slot = arith(IntOp::Mul, slot, int_of(ty, home.len / ring.depth));
+                sum = arith(IntOp::Add, sum, slot);
+            }
             if t.dims[d] <= 1 || home.strides[d] == 0 {
                 continue;
             }

@@ -161,7 +161,16 @@ fn value<'a>(e: &mut Emit<'a>, d: &Define, keep: &mut dyn FnMut(&mut Emit<'a>, N
     let v = e.rounded(dtype, v);
     let v = Num { expr: e.named("y", v.ty, v.expr), ty: v.ty };
     let index = point_index(e, d);
-    e.store(d.target, &index, v.expr.clone());
+    match e.home(d.target).ring {
+        // What is read before the end is in registers.
+        Some(ring) if e.is_staged(d.target) => {
+            let here = index[ring.dim].num.clone();
+            let last = compare(CmpOp::Eq, here.clone(), int_of(here.ty, ring.last));
+            let value = v.expr.clone();
+            e.if_then(last, |e| e.store(d.target, &index, value));
+        }
+        _ => e.store(d.target, &index, v.expr.clone()),
+    }
     keep(e, v);
 }
 

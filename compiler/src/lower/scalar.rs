@@ -322,6 +322,11 @@ impl<'a> Emit<'a> {
         self.stages.insert(tensor, stage);
     }
 
+    /// Whether reads of a tensor are asked of a stage.
+    pub fn is_staged(&self, tensor: TensorId) -> bool {
+        self.stages.contains_key(&tensor)
+    }
+
     pub fn unstage(&mut self, tensor: TensorId) {
         self.stages.remove(&tensor);
     }

@@ -39,6 +39,7 @@ mod hopper_operand;
 mod hopper_ring;
 mod hopper_store;
 pub mod index;
+mod keep;
 pub mod map;
 mod map_block;
 mod map_lanes;
@@ -65,6 +66,7 @@ pub mod schedule;
 mod settings;
 pub mod simt_to_cuda;
 pub mod sort;
+mod sort_filter;
 mod sort_select;
 pub mod step;
 pub mod step_split;
@@ -264,7 +266,7 @@ impl<'a> Lowering<'a> {
         let buffer = self.workspace(format!("{}_bytes", tensor.name), DType::I8, &tensor.dims);
         let strides = home::contiguous(DType::I8, &tensor.dims);
         let len = tensor.dims.iter().product();
-        let bytes = Home { buffer, dtype: DType::I8, strides, len, align: 256 };
+        let bytes = Home { buffer, dtype: DType::I8, strides, len, align: 256, ring: None };
         std::mem::replace(self.home_mut(t), bytes)
     }
 
@@ -303,7 +305,7 @@ impl<'a> Lowering<'a> {
         let buffer = self.workspace(tensor.name.clone(), tensor.dtype, &tensor.dims);
         let strides = home::contiguous(tensor.dtype, &tensor.dims);
         let len = tensor.dims.iter().product();
-        let home = Home { buffer, dtype: tensor.dtype, strides, len, align: 256 };
+        let home = Home { buffer, dtype: tensor.dtype, strides, len, align: 256, ring: None };
         Rc::make_mut(&mut self.homes).insert(t, home);
     }
 

@@ -8,7 +8,7 @@
 use super::map::{self, count, decode, launch_points};
 use super::read::{Index, to};
 use super::row_layout::{vector_read, vector_write};
-use super::scalar::{Emit, Num, add, arith, cmp, int_of, int_op, lit32, mul};
+use super::scalar::{Emit, Num, add, arith, cmp, compare, int_of, int_op, lit32, mul};
 use super::scan_block::{Block, Flow, Layout};
 use super::scan_law::{self, Algebra, Law};
 use super::scan_step::{self, Linear};
@@ -262,7 +262,15 @@ impl<'a> Shape<'a> {
     fn store_here(&self, e: &mut Emit<'a>, slot: usize, value: Num) {
         let (target, axes) = self.outs()[slot];
         let index = map::own_index(e, target, axes);
-        e.store(target, &index, value.expr);
+        match e.home(target).ring {
+            // The last step alone is kept.
+            Some(ring) => {
+                let here = index[ring.dim].num.clone();
+                let last = compare(CmpOp::Eq, here.clone(), int_of(here.ty, ring.last));
+                e.if_then(last, |e| e.store(target, &index, value.expr));
+            }
+            None => e.store(target, &index, value.expr),
+        }
     }
 
     fn algebra(&self, e: &mut Emit<'a>) -> Algebra {
@@ -647,11 +655,7 @@ impl<'s, 'a> Vectors<'s, 'a> {
         let width = layout.width;
         let mut loaded = Vec::new();
         for (expr, read) in shape.reads(graph) {
-            let plain = e.facts.free(expr).contains(&along)
-                && crate::pass::bounds::read_is_safe(graph, &read)
-                && read.index.iter().all(|&i| !e.facts.may_fault(i) && is_plain(graph, i, shape.axes));
-            let chunk = vector_read(graph, &e.home(read.tensor), &read, &[along], width);
-            if let (true, Some(chunk)) = (plain, chunk) {
+            if let Some(chunk) = loadable(e, expr, &read, shape.axes, along, width) {
                 let name = graph.tensor(read.tensor).name.clone();
                 let len = (layout.vectors * width) as u32;
                 let array = e.kernel.array(format!("in_{name}"), Ty::of(graph.ty(expr)), len);
@@ -670,6 +674,26 @@ impl<'s, 'a> Vectors<'s, 'a> {
             .collect();
         Vectors { shape, width, loaded, outs, valid }
     }
+}
+
+/// Elements of one load, if a read at these axes may come in vectors of `width` along one of them, wherever its value is
+/// wanted.
+pub(super) fn loadable(
+    e: &Emit<'_>,
+    expr: ExprId,
+    read: &crate::ir::graph::Read,
+    axes: &[AxisId],
+    along: AxisId,
+    width: i64,
+) -> Option<i64> {
+    let graph = e.graph;
+    let plain = e.facts.free(expr).contains(&along)
+        && crate::pass::bounds::read_is_safe(graph, read)
+        && read.index.iter().all(|&i| !e.facts.may_fault(i) && is_plain(graph, i, axes));
+    if !plain {
+        return None;
+    }
+    vector_read(graph, &e.home(read.tensor), read, &[along], width)
 }
 
 /// Free of reads and folds, and of axes other than these.

@@ -1,6 +1,7 @@
 //! The first few of a sorted row, without sorting the row: what reads an argsort only at its first K places.
 //!
-//! A block takes a row. An element's rank key is its key's bits (in an order of unsigned numbers, NaN last) with its
+//! A block takes a row. In one pass it takes the elements up to a bound from a sample (`sort_filter.rs`); where that took
+//! too few or too many, it narrows the row down: an element's rank key is its key's bits (in an order of unsigned numbers, NaN last) with its
 //! position below them, so that no two are equal and ties go by position. Histograms of twelve bits at a time narrow
 //! the range of rank keys that holds the first K, until few enough are left to be sorted in shared memory. The
 //! counters are integers and the rank keys unique, so the result does not depend on the order of the threads.
@@ -10,6 +11,7 @@ use super::map;
 use super::read::to;
 use super::scalar::{Emit, Num, add, and, arith, cast, cmp, int_of, int_op, lit32, lit64, mul, sub};
 use super::sort::target_index;
+use super::sort_filter::{self, Keys};
 use super::{Lowering, MAX_GRID_X};
 use crate::ir::graph::{Base, Sort, Stmt as GraphStmt};
 use crate::ir::simt::{AtomicOp, CmpOp, Expr, IntOp, Mem, SharedId, Special, Stmt, Ty, Unroll, VarId};
@@ -19,11 +21,11 @@ use crate::vocab::func::Func;
 /// Most elements that are asked for.
 const MOST: i64 = 1024;
 /// Elements that are sorted in the end.
-const SORTED: i64 = 2048;
-const THREADS: i64 = 512;
+pub(super) const SORTED: i64 = 2048;
+pub(super) const THREADS: i64 = 256;
 /// Bits of a digit, and of a position.
 const DIGIT: i64 = 12;
-const POSITION: i64 = 28;
+pub(super) const POSITION: i64 = 28;
 const BINS: i64 = 1 << DIGIT;
 const BITS: i64 = 32 + POSITION;
 
@@ -53,12 +55,12 @@ pub fn first_places(cx: &Lowering<'_>, sort: &Sort) -> Option<i64> {
 
 /// Shared memory of a block.
 #[derive(Clone, Copy)]
-struct Shared {
+pub(super) struct Shared {
     bins: SharedId,
     sums: SharedId,
     /// Digit, elements before it, elements with it; the number of candidates.
-    state: SharedId,
-    candidates: SharedId,
+    pub state: SharedId,
+    pub candidates: SharedId,
 }
 
 /// The range of rank keys still open.
@@ -94,11 +96,19 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort, places: i64)
         count: e.let_var("count", Ty::I32, lit32(i32::MAX)),
     };
     let rank = |e: &mut Emit<'a>, i: Expr| rank_key(e, sort, &at, i);
-    let body = e.block(|e| narrow(e, shared, open, n, places, &rank));
+    let keys = Keys::new(&e, sort, &at, n);
+    let size = e.let_var("sample", Ty::I32, lit32(0));
+    sort_filter::filter(&mut e, shared, &keys, places, open.count, size);
+    let few = cmp(CmpOp::Lt, Expr::Var(open.count), lit32(places as i32));
     let many = cmp(CmpOp::Gt, Expr::Var(open.count), lit32(SORTED as i32));
-    e.push(Stmt::While { cond: many, body });
-    gather(&mut e, shared, open, n, &rank);
-    sort_candidates(&mut e, shared, open);
+    let again = Expr::Var(e.let_var("again", Ty::Bool, Expr::Or(Box::new(few), Box::new(many.clone()))));
+    e.if_then(again, |e| {
+        e.push(Stmt::Set(open.count, lit32(i32::MAX)));
+        let body = e.block(|e| narrow(e, shared, open, n, places, &rank));
+        e.push(Stmt::While { cond: many, body });
+        gather(e, shared, open, n, &rank);
+    });
+    sort_candidates(&mut e, shared, open.count);
     strided(&mut e, lit32(places as i32), Unroll::None, |e, j| {
         let found = load(shared.candidates, j.clone());
         let place = int_op(IntOp::And, found, lit64((1 << POSITION) - 1));
@@ -114,16 +124,16 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort, places: i64)
     cx.launch(e);
 }
 
-fn load(from: SharedId, at: Expr) -> Expr {
+pub(super) fn load(from: SharedId, at: Expr) -> Expr {
     Expr::Load(Mem::Shared(from), Box::new(at))
 }
 
-fn store(e: &mut Emit<'_>, to: SharedId, at: Expr, value: Expr) {
+pub(super) fn store(e: &mut Emit<'_>, to: SharedId, at: Expr, value: Expr) {
     e.push(Stmt::Store(Mem::Shared(to), at, value));
 }
 
 /// `for i in thread..hi step threads`
-fn strided<'a>(e: &mut Emit<'a>, hi: Expr, unroll: Unroll, f: impl FnOnce(&mut Emit<'a>, Expr)) {
+pub(super) fn strided<'a>(e: &mut Emit<'a>, hi: Expr, unroll: Unroll, f: impl FnOnce(&mut Emit<'a>, Expr)) {
     let var = e.kernel.var("i", Ty::I32);
     let body = e.block(|e| f(e, Expr::Var(var)));
     let (lo, step) = (Expr::Special(Special::ThreadX), lit32(THREADS as i32));
@@ -145,7 +155,7 @@ fn rank_key<'a>(e: &mut Emit<'a>, sort: &'a Sort, at: &[Num], i: Expr) -> Expr {
 }
 
 /// Bits whose unsigned order is the keys': zeros are equal, NaN is greatest.
-fn unsigned(e: &mut Emit<'_>, key: Expr, ty: dtype::Ty) -> Expr {
+pub(super) fn unsigned(e: &mut Emit<'_>, key: Expr, ty: dtype::Ty) -> Expr {
     const TOP: u32 = 1 << 31;
     let xor = |a: Expr, b: u32| int_op(IntOp::Xor, a, Expr::U32(b));
     if ty != dtype::Ty::F32 {
@@ -247,11 +257,20 @@ fn find_digit(e: &mut Emit<'_>, s: Shared, open: Open, places: i64) {
     e.push(Stmt::Barrier);
 }
 
-/// All rank keys up to the end of the range, in any order.
-fn gather<'a>(e: &mut Emit<'a>, s: Shared, open: Open, n: i64, rank: &dyn Fn(&mut Emit<'a>, Expr) -> Expr) {
-    let first = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
+/// No candidates.
+pub(super) fn clear(e: &mut Emit<'_>, s: Shared) {
+    let first = cmp(CmpOp::Eq, thread(), lit32(0));
     e.if_then(first, |e| store(e, s.state, lit32(3), lit32(0)));
     strided(e, lit32(SORTED as i32), Unroll::None, |e, i| store(e, s.candidates, i, lit64(i64::MAX)));
+}
+
+pub(super) fn thread() -> Expr {
+    Expr::Special(Special::ThreadX)
+}
+
+/// All rank keys up to the end of the range, in any order.
+fn gather<'a>(e: &mut Emit<'a>, s: Shared, open: Open, n: i64, rank: &dyn Fn(&mut Emit<'a>, Expr) -> Expr) {
+    clear(e, s);
     e.push(Stmt::Barrier);
     strided(e, lit32(n as i32), Unroll::By(4), |e, i| {
         let r = rank(e, i);
@@ -273,10 +292,10 @@ fn gather<'a>(e: &mut Emit<'a>, s: Shared, open: Open, n: i64, rank: &dyn Fn(&mu
 }
 
 /// Bitonic, over the least power of two that holds them.
-fn sort_candidates(e: &mut Emit<'_>, s: Shared, open: Open) {
+pub(super) fn sort_candidates(e: &mut Emit<'_>, s: Shared, count: VarId) {
     let size = e.let_var("size", Ty::I32, lit32(2));
     let body = vec![Stmt::Set(size, mul(Expr::Var(size), lit32(2)))];
-    e.push(Stmt::While { cond: cmp(CmpOp::Lt, Expr::Var(size), Expr::Var(open.count)), body });
+    e.push(Stmt::While { cond: cmp(CmpOp::Lt, Expr::Var(size), Expr::Var(count)), body });
     let width = e.let_var("width", Ty::I32, lit32(2));
     let outer = e.block(|e| {
         let gap = e.let_var("gap", Ty::I32, int_op(IntOp::Div, Expr::Var(width), lit32(2)));

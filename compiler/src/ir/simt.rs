@@ -418,6 +418,11 @@ pub enum Intrinsic {
     },
     /// The four words of a Philox4x32-10 block: 4 U32 of (key, block), both I64.
     Philox,
+    /// Of the warp's lanes with the same low bits: how many stand before this one, how many there are.
+    /// args: a U32 below 2^bits; outs: 2 I32. Full warp.
+    MatchDigit {
+        bits: u8,
+    },
     /// args: shared address of an 8-byte barrier, arrivals that complete a phase (U32).
     MbarrierInit,
     /// args: address.

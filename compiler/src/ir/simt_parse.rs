@@ -401,6 +401,7 @@ impl<'a> Parser<'a> {
         let op = match name {
             "cp_async" => Intrinsic::CpAsync { mem: ParamId(self.id('&')?), bytes: self.number()? },
             "philox" => Intrinsic::Philox,
+            "match_digit" => Intrinsic::MatchDigit { bits: self.number()? },
             "cp_async_wait" => Intrinsic::CpAsyncWait(self.number()?),
             "ldmatrix" => Intrinsic::LdMatrix { count: self.number()?, trans: self.number()? },
             "tma_load" => Intrinsic::TmaLoad { map: ParamId(self.id('&')?), rank: self.number()? },

@@ -210,6 +210,7 @@ impl Printer<'_> {
         let name = match op {
             Intrinsic::CpAsync { mem, bytes } => format!("cp_async {} {bytes}", self.param(mem)),
             Intrinsic::Philox => "philox".into(),
+            Intrinsic::MatchDigit { bits } => format!("match_digit {bits}"),
             Intrinsic::CpAsyncWait(n) => format!("cp_async_wait {n}"),
             Intrinsic::LdMatrix { count, trans } => format!("ldmatrix {count} {trans}"),
             Intrinsic::TmaLoad { map, rank } => format!("tma_load {} {rank}", self.param(map)),

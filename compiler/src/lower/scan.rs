@@ -6,17 +6,18 @@
 //! is kept, and is the same in every run.
 
 use super::map::{self, count, decode, launch_points};
-use super::read::{Index, to};
+use super::read::to;
 use super::row_layout::{vector_read, vector_write};
 use super::scalar::{Emit, Num, add, arith, cmp, compare, int_of, int_op, lit32, mul};
-use super::scan_block::{Block, Flow, Layout};
+use super::scan_block::{Block, Layout};
+use super::scan_flow::{Totals, Vectors};
 use super::scan_law::{self, Algebra, Law};
 use super::scan_step::{self, Linear};
 use super::{Lowering, MAX_GRID_X, Refusal};
 use crate::ir::graph::{AxisId, Define, Expr as Node, ExprId, Graph, Scan, Stmt as GraphStmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
-use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, ParamId, Special, Stmt, Ty, Unroll, VarId};
+use crate::ir::simt::{CmpOp, Expr, IntOp, Mem, ParamId, Special, Stmt, Ty, Unroll, VarId};
 use crate::vocab::dtype;
 use girih_dsl::ast::Span;
 use std::collections::BTreeSet;
@@ -61,12 +62,12 @@ enum Terms<'a> {
 }
 
 /// One scan, taken apart.
-struct Shape<'a> {
+pub(super) struct Shape<'a> {
     name: String,
     target: TensorId,
-    axes: &'a [AxisId],
+    pub axes: &'a [AxisId],
     /// Position in `axes`.
-    along: usize,
+    pub along: usize,
     span: Span,
     terms: Terms<'a>,
     /// Definitions at the scan's points that read it there.
@@ -108,7 +109,7 @@ impl<'a> Shape<'a> {
     }
 
     /// The roots of the terms: the condition, if there is one, and the value.
-    fn roots(&self) -> (Option<ExprId>, ExprId) {
+    pub fn roots(&self) -> (Option<ExprId>, ExprId) {
         match &self.terms {
             Terms::Fold(s) => (s.cond, s.body),
             Terms::Steps(l) => (None, l.define.value),
@@ -116,7 +117,7 @@ impl<'a> Shape<'a> {
     }
 
     /// From the last point to the first.
-    fn backwards(&self) -> bool {
+    pub fn backwards(&self) -> bool {
         matches!(&self.terms, Terms::Steps(l) if l.descending)
     }
 
@@ -169,7 +170,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    fn bind_along(&self, e: &mut Emit<'a>, at: &Num) {
+    pub fn bind_along(&self, e: &mut Emit<'a>, at: &Num) {
         let v = match self.backwards() {
             true => arith(IntOp::Sub, int_of(at.ty, self.lo + self.n - 1), at.clone()),
             false => arith(IntOp::Add, at.clone(), int_of(at.ty, self.lo)),
@@ -179,7 +180,7 @@ impl<'a> Shape<'a> {
     }
 
     /// The term at a position (from 0) that is inside, if the condition holds there: a value a component.
-    fn term(
+    pub fn term(
         &self,
         e: &mut Emit<'a>,
         at: &Num,
@@ -225,7 +226,7 @@ impl<'a> Shape<'a> {
     }
 
     /// The values to store at a position: the scan's own, if it is stored, then the maps'.
-    fn finish(&self, e: &mut Emit<'a>, at: &Num, value: Expr, store: &dyn Fn(&mut Emit<'a>, usize, Num)) {
+    pub fn finish(&self, e: &mut Emit<'a>, at: &Num, value: Expr, store: &dyn Fn(&mut Emit<'a>, usize, Num)) {
         e.scope(|e| {
             self.bind_along(e, at);
             let dtype = e.graph.tensor(self.target).dtype;
@@ -253,13 +254,13 @@ impl<'a> Shape<'a> {
     }
 
     /// What is stored: target and axes.
-    fn outs(&self) -> Vec<(crate::ir::graph::TensorId, &'a [AxisId])> {
+    pub fn outs(&self) -> Vec<(crate::ir::graph::TensorId, &'a [AxisId])> {
         let own = self.stored.then_some((self.target, self.axes));
         own.into_iter().chain(self.maps.iter().map(|m| (m.target, &m.axes[..]))).collect()
     }
 
     /// Stores at the bound axes.
-    fn store_here(&self, e: &mut Emit<'a>, slot: usize, value: Num) {
+    pub fn store_here(&self, e: &mut Emit<'a>, slot: usize, value: Num) {
         let (target, axes) = self.outs()[slot];
         let index = map::own_index(e, target, axes);
         match e.home(target).ring {
@@ -273,7 +274,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    fn algebra(&self, e: &mut Emit<'a>) -> Algebra {
+    pub fn algebra(&self, e: &mut Emit<'a>) -> Algebra {
         let (_, root) = self.roots();
         let unit = match self.law() {
             Law::Fold(c) => vec![e.unit(c, e.graph.ty(root), self.ty)],
@@ -462,12 +463,16 @@ impl<'a> Shape<'a> {
         [8, 4, 2].into_iter().find(|&v| v <= most && any(v)).unwrap_or(1)
     }
 
-    fn held(&self) -> i64 {
-        if matches!(self.ty, Ty::F64 | Ty::I64) { HELD / 2 } else { HELD }
+    /// Elements that a thread holds, and most threads of a block. Pairs take twice the registers, beside the values that
+    /// they are made of.
+    fn held(&self) -> (i64, i64) {
+        let wide = if matches!(self.ty, Ty::F64 | Ty::I64) { 2 } else { 1 };
+        if self.law() == Law::Affine { (HELD / 4 / wide, 512) } else { (HELD / wide, 1024) }
     }
 
     fn by_rows(&self, cx: &mut Lowering<'a>, rows: i64) -> Result<(), Refusal> {
-        let mut layout = Layout::new(self.n, self.width(cx), self.held(), 1024);
+        let (held, threads) = self.held();
+        let mut layout = Layout::new(self.n, self.width(cx), held, threads);
         layout.per_block = layout.per_block.min((rows as u64).next_power_of_two() as i64);
         while layout.lanes * layout.per_block < 32 {
             layout.per_block *= 2;
@@ -516,7 +521,7 @@ impl<'a> Shape<'a> {
         totals: &[BufferId],
         before: Option<&[BufferId]>,
     ) -> Result<(), Refusal> {
-        let layout = Layout::new(SEGMENT, self.width(cx), self.held(), 256);
+        let layout = Layout::new(SEGMENT, self.width(cx), self.held().0, 256);
         let again = SEGMENT > layout.chunk();
         let mut e = self.begin(cx, &layout, rows * segments)?;
         let mut dims = self.rows.clone();
@@ -597,7 +602,7 @@ impl<'a> Shape<'a> {
     }
 
     /// The reads of the terms, by expression, that are made wherever a term is.
-    fn reads(&self, graph: &Graph) -> Vec<(ExprId, crate::ir::graph::Read)> {
+    pub fn reads(&self, graph: &Graph) -> Vec<(ExprId, crate::ir::graph::Read)> {
         let (cond, body) = self.roots();
         let mut all: Vec<ExprId> =
             cond.into_iter().chain([body]).flat_map(|r| crate::pass::inline::below(graph, r)).collect();
@@ -620,202 +625,6 @@ impl<'a> Shape<'a> {
         e.kernel.grid = [blocks as u32, 1, 1];
         e.line(self.span);
         Ok(e)
-    }
-}
-
-/// A read that comes in vectors.
-struct Loaded {
-    expr: ExprId,
-    read: crate::ir::graph::Read,
-    array: ArrayId,
-    /// Elements of one load.
-    chunk: i64,
-}
-
-/// The scan's own terms and results.
-struct Vectors<'s, 'a> {
-    shape: &'s Shape<'a>,
-    width: i64,
-    loaded: Vec<Loaded>,
-    /// For each thing stored: an array, and the elements of one store, if it can be in vectors.
-    outs: Vec<Option<(ArrayId, i64)>>,
-    valid: Option<Expr>,
-}
-
-impl<'s, 'a> Vectors<'s, 'a> {
-    fn new(
-        shape: &'s Shape<'a>,
-        e: &mut Emit<'a>,
-        layout: &Layout,
-        valid: Option<Expr>,
-        stores: bool,
-    ) -> Vectors<'s, 'a> {
-        let graph = e.graph;
-        let along = shape.axes[shape.along];
-        let width = layout.width;
-        let mut loaded = Vec::new();
-        for (expr, read) in shape.reads(graph) {
-            if let Some(chunk) = loadable(e, expr, &read, shape.axes, along, width) {
-                let name = graph.tensor(read.tensor).name.clone();
-                let len = (layout.vectors * width) as u32;
-                let array = e.kernel.array(format!("in_{name}"), Ty::of(graph.ty(expr)), len);
-                loaded.push(Loaded { expr, read, array, chunk });
-            }
-        }
-        let outs = if stores { shape.outs() } else { Vec::new() };
-        let outs = outs
-            .into_iter()
-            .map(|(t, own)| {
-                let home = e.home(t);
-                let chunk = vector_write(graph, &home, t, own, &[own[shape.along]], width)?;
-                let ty = Ty::of(graph.tensor(t).dtype.compute());
-                Some((e.kernel.array(format!("out_{}", graph.tensor(t).name), ty, width as u32), chunk))
-            })
-            .collect();
-        Vectors { shape, width, loaded, outs, valid }
-    }
-}
-
-/// Elements of one load, if a read at these axes may come in vectors of `width` along one of them, wherever its value is
-/// wanted.
-pub(super) fn loadable(
-    e: &Emit<'_>,
-    expr: ExprId,
-    read: &crate::ir::graph::Read,
-    axes: &[AxisId],
-    along: AxisId,
-    width: i64,
-) -> Option<i64> {
-    let graph = e.graph;
-    let plain = e.facts.free(expr).contains(&along)
-        && crate::pass::bounds::read_is_safe(graph, read)
-        && read.index.iter().all(|&i| !e.facts.may_fault(i) && is_plain(graph, i, axes));
-    if !plain {
-        return None;
-    }
-    vector_read(graph, &e.home(read.tensor), read, &[along], width)
-}
-
-/// Free of reads and folds, and of axes other than these.
-fn is_plain(graph: &Graph, id: ExprId, axes: &[AxisId]) -> bool {
-    crate::pass::inline::below(graph, id).iter().all(|&x| match graph.expr(x) {
-        Node::Read(_) | Node::Fold(_) => false,
-        Node::Axis(a) => axes.contains(a),
-        _ => true,
-    })
-}
-
-fn point(first: &Num, i: i64) -> Num {
-    arith(IntOp::Add, first.clone(), int_of(first.ty, i))
-}
-
-impl Vectors<'_, '_> {
-    /// The position of a vector's first element in memory.
-    fn lowest(&self, first: &Num) -> Num {
-        if self.shape.backwards() { point(first, self.width - 1) } else { first.clone() }
-    }
-
-    /// Where the `i`-th point of a vector stands in memory.
-    fn in_memory(&self, i: i64) -> i64 {
-        if self.shape.backwards() { self.width - 1 - i } else { i }
-    }
-}
-
-impl<'a> Flow<'a> for Vectors<'_, 'a> {
-    fn load(&self, e: &mut Emit<'a>, first: &Num, vector: i64) {
-        self.shape.bind_along(e, &self.lowest(first));
-        for l in &self.loaded {
-            let index: Vec<Index> = l.read.index.iter().map(|&i| e.index(i)).collect();
-            let offset = e.offset(l.read.tensor, &index);
-            let ty = if e.home(l.read.tensor).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
-            let offset = e.named("from", ty, offset);
-            let mem = Mem::Global(e.tensor_param(l.read.tensor, false));
-            for c in 0..self.width / l.chunk {
-                let index = arith(IntOp::Add, Num { expr: offset.clone(), ty }, int_of(ty, c * l.chunk)).expr;
-                let at = (vector * self.width + c * l.chunk) as u32;
-                e.push(Stmt::LoadVec { array: l.array, at, mem, index, count: l.chunk as u32 });
-            }
-        }
-    }
-
-    fn terms(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
-        for i in 0..self.width {
-            let slot = lit32((vector * self.width + i) as i32);
-            let from = lit32((vector * self.width + self.in_memory(i)) as i32);
-            let known: Vec<(ExprId, Expr)> =
-                self.loaded.iter().map(|l| (l.expr, Expr::Elem(l.array, Box::new(from.clone())))).collect();
-            let set = |e: &mut Emit<'a>, v: Vec<Expr>| {
-                items.iter().zip(v).for_each(|(&a, v)| e.push(Stmt::SetElem(a, slot.clone(), v)));
-            };
-            if self.shape.roots().0.is_some() {
-                let unit = self.shape.algebra(e).unit;
-                set(e, unit);
-            }
-            self.shape.term(e, &point(first, i), &known, &set);
-        }
-    }
-
-    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
-        let result = *items.last().expect("an algebra has a component");
-        let work = |e: &mut Emit<'a>| {
-            for i in 0..self.width {
-                let value = Expr::Elem(result, Box::new(lit32((vector * self.width + i) as i32)));
-                let slot_of = lit32(self.in_memory(i) as i32);
-                self.shape.finish(e, &point(first, i), value, &|e, slot, n| match self.outs[slot] {
-                    Some((array, _)) => e.push(Stmt::SetElem(array, slot_of.clone(), n.expr)),
-                    None => self.shape.store_here(e, slot, n),
-                });
-            }
-            self.shape.bind_along(e, &self.lowest(first));
-            for ((target, axes), out) in self.shape.outs().into_iter().zip(&self.outs) {
-                let Some((array, chunk)) = *out else { continue };
-                let index = map::own_index(e, target, axes);
-                let offset = e.offset(target, &index);
-                let ty = if e.home(target).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
-                let offset = e.named("to", ty, offset);
-                let mem = Mem::Global(e.tensor_param(target, true));
-                for c in 0..self.width / chunk {
-                    let index =
-                        arith(IntOp::Add, Num { expr: offset.clone(), ty }, int_of(ty, c * chunk)).expr;
-                    e.push(Stmt::StoreVec { mem, index, array, at: (c * chunk) as u32, count: chunk as u32 });
-                }
-            }
-        };
-        match self.valid.clone() {
-            Some(valid) => e.if_then(valid, work),
-            None => e.scope(work),
-        }
-    }
-}
-
-/// Totals of segments in a workspace a component.
-struct Totals {
-    from: Vec<ParamId>,
-    into: Vec<ParamId>,
-    base: Expr,
-}
-
-impl<'a> Flow<'a> for Totals {
-    fn load(&self, _: &mut Emit<'a>, _: &Num, _: i64) {}
-
-    fn whole(&self) -> bool {
-        true
-    }
-
-    fn terms(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
-        let place = add(self.base.clone(), first.expr.clone());
-        for (&from, &items) in self.from.iter().zip(items) {
-            let x = Expr::Load(Mem::Global(from), Box::new(place.clone()));
-            e.push(Stmt::SetElem(items, lit32(vector as i32), x));
-        }
-    }
-
-    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
-        let place = add(self.base.clone(), first.expr.clone());
-        for (&into, &items) in self.into.iter().zip(items) {
-            let v = Expr::Elem(items, Box::new(lit32(vector as i32)));
-            e.push(Stmt::Store(Mem::Global(into), place.clone(), v));
-        }
     }
 }
 

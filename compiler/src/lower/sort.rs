@@ -1,6 +1,6 @@
 //! Form `sort`: stable argsort along an axis, and the sorting of keys that `scatter` needs too.
 //!
-//! Keys are computed into a workspace. A block sorts a run of a row in shared memory (bitonic, on key and position
+//! Rows that fit a block's shared memory are sorted there by digits (`sort_radix.rs`). For others, keys are computed into a workspace. A block sorts a run of a row in shared memory (bitonic, on key and position
 //! together: a strict total order, so the result is stable and the same in every run); longer rows are merged from
 //! sorted runs, each element finding its place by a binary search in the neighbouring run. Where only the first
 //! places of long rows are read, those alone are found (`sort_select.rs`).
@@ -8,7 +8,7 @@
 use super::map::{bind_axes, count, launch_points};
 use super::read::{Index, to};
 use super::scalar::{Emit, Num, add, and, arith, cast, cmp, int_of, int_op, lit32, mul, not, sub};
-use super::{Lowering, MAX_GRID_X, Refusal, sort_select};
+use super::{Lowering, MAX_GRID_X, Refusal, sort_radix, sort_select};
 use crate::ir::graph::{Sort, Stmt as GraphStmt};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::{Arg, BufferId, Launch, Step};
@@ -52,6 +52,10 @@ fn argsort<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort) -> Result<(), 
         return Ok(());
     }
     let n = *dims.last().expect("a sorted tensor has an axis");
+    if n > COUNTED && sort_radix::takes(cx, sort) {
+        sort_radix::lower(cx, name, sort);
+        return Ok(());
+    }
     let rows: i64 = dims[..dims.len() - 1].iter().product();
     let keys = keys(cx, name, sort, &dims)?;
     let order = sort_rows(cx, name, keys, rows, n, sort.span)?;

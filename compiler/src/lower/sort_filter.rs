@@ -8,7 +8,7 @@
 use super::map;
 use super::read::{Index, to};
 use super::scalar::{Emit, Num, add, arith, cast, cmp, int_of, int_op, lit32, mul};
-use super::scan::loadable;
+use super::scan_flow::loadable;
 use super::sort_select::{
     POSITION, SORTED, Shared, THREADS, load, sort_candidates, store, strided, unsigned,
 };

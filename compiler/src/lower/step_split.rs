@@ -5,6 +5,7 @@
 //! with the step's number as a run-time scalar in place of the step axes; the member reads it. A sum reads members at
 //! earlier steps, or members that stand before, so it can run just before its member.
 
+use super::index::reads;
 use super::recur::{Parts, StepBox, parts};
 use super::{Refusal, contract_pattern};
 use crate::ir::graph::*;
@@ -84,6 +85,7 @@ pub fn split(plan: &Plan, k: &PlanKernel) -> Result<Option<Split>, Refusal> {
         }
         before.push(own);
     }
+    absorb(&mut g, at, &mut recur, &mut before);
     g.stmts[at] = Stmt::Recur(recur);
     let kernels = before.iter().flatten().cloned().collect();
     let plan = Plan { graph: g, kernels, bytes_saved: 0, notes: Vec::new() };
@@ -199,6 +201,78 @@ fn step_values(g: &mut Graph, steps: &[StepBox], step: ScalarId) -> Vec<ExprId> 
     }
     values.reverse();
     values
+}
+
+/// Puts members that only others read, at their own step, into these, where little is computed again: a launch less.
+fn absorb(g: &mut Graph, at: usize, r: &mut Recur, before: &mut Vec<Vec<PlanKernel>>) {
+    let mut m = 0;
+    while m < r.members.len() {
+        if !may_go(g, at, r, m) {
+            m += 1;
+            continue;
+        }
+        let gone = r.members.remove(m);
+        for d in &mut r.members {
+            let mut into = Subst::of_exprs([]);
+            let all: Vec<(ExprId, Read)> =
+                reads(g, &Stmt::Define(d.clone())).into_iter().map(|(e, r)| (e, r.clone())).collect();
+            for (e, read) in all {
+                if read.tensor == gone.target {
+                    let map: Vec<_> = gone.axes.iter().copied().zip(read.index).collect();
+                    let value = Subst::of_axes(g, map).apply(g, gone.value);
+                    into.put(e, value);
+                }
+            }
+            d.value = into.apply(g, d.value);
+        }
+        r.steps.iter_mut().for_each(|s| {
+            s.position.remove(m);
+        });
+        let mut first = before.remove(m);
+        if let Some(next) = before.get_mut(m) {
+            first.append(next);
+            *next = first;
+        }
+    }
+}
+
+fn may_go(g: &Graph, at: usize, r: &Recur, m: usize) -> bool {
+    /// Operations of a value that may be computed at each of a few reads.
+    const WORK: f64 = 32.0;
+    const READS: usize = 8;
+    let d = &r.members[m];
+    let t = g.tensor(d.target);
+    let mut facts = facts::Facts::default();
+    let elsewhere = g
+        .stmts
+        .iter()
+        .enumerate()
+        .any(|(i, s)| i != at && reads(g, s).iter().any(|(_, read)| read.tensor == d.target));
+    let plain = t.role == Role::Local
+        && g.outputs.iter().all(|o| o.tensor != d.target)
+        && t.dtype == g.ty(d.value).stored()
+        && !facts.has_fold(g, d.value)
+        && facts.work(g, d.value) <= WORK;
+    if elsewhere || !plain {
+        return false;
+    }
+    let mut count = 0;
+    for (k, reader) in r.members.iter().enumerate() {
+        for (_, read) in reads(g, &Stmt::Define(reader.clone())) {
+            if read.tensor != d.target {
+                continue;
+            }
+            let now = r.steps.iter().all(|s| {
+                let own = reader.axes[s.position[k]];
+                matches!(g.expr(read.index[s.position[m]]), Expr::Axis(a) if *a == own)
+            });
+            if k <= m || !now || read.access != Access::Proven {
+                return false;
+            }
+            count += 1;
+        }
+    }
+    (1..=READS).contains(&count)
 }
 
 fn form(g: &Graph, stmt: usize) -> Form {

@@ -249,7 +249,27 @@ impl Machine<'_> {
         }
         let members: Vec<Member> =
             r.members.iter().enumerate().map(|(m, d)| Member::new(self, r, m, d)).collect();
-        self.step(r, &members, &mut Vec::new())
+        self.step(r, &members, &mut Vec::new())?;
+        if let ([d], [step]) = (&r.members[..], &r.steps[..])
+            && reassociates(g, d)
+        {
+            // In another order as many roundings meet in a value as a tree of the steps is high.
+            let steps = g.tensor(d.target).dims[step.position[0]].max(1) as f64;
+            self.widen(d.target, 1.0 + steps.log2());
+        }
+        Ok(())
+    }
+
+    /// Allows a tensor's values to err so many times as much.
+    fn widen(&mut self, id: TensorId, times: f64) {
+        let Some(t) = &mut self.w.tensors[id.0 as usize] else { return };
+        for i in 0..t.data.len() {
+            if let Num::F(x) = t.data.get(i)
+                && x.e > 0.0
+            {
+                t.data.set(i, Num::F(F { v: x.v, e: x.e * times }));
+            }
+        }
     }
 
     /// The steps in lexicographic order; at each, the members in theirs.
@@ -479,6 +499,40 @@ fn scan_fn(
         };
         out.push(now);
     }
+}
+
+/// May the steps of a recurrence be taken in another order: `prev ⊕ e` and `a * prev + e` on a state of a compute type?
+fn reassociates(g: &Graph, d: &Define) -> bool {
+    let dtype = g.tensor(d.target).dtype;
+    dtype == dtype.compute().stored() && dtype.is_float() && is_step(g, d.target, d.value)
+}
+
+fn is_step(g: &Graph, state: TensorId, e: ExprId) -> bool {
+    let with = |e: &ExprId| reads_state(g, state, *e);
+    match g.expr(e) {
+        Expr::Read(r) => r.tensor == state,
+        Expr::Select(c, a, b) => !with(c) && [a, b].into_iter().all(|x| !with(x) || is_step(g, state, *x)),
+        Expr::Call(
+            Func::Add | Func::Sub | Func::Mul | Func::Neg | Func::Fma | Func::Max | Func::Min,
+            args,
+        ) => {
+            let states: Vec<&ExprId> = args.iter().filter(|a| with(a)).collect();
+            states.len() == 1 && is_step(g, state, *states[0])
+        }
+        _ => false,
+    }
+}
+
+fn reads_state(g: &Graph, state: TensorId, e: ExprId) -> bool {
+    let mut seen = std::collections::HashSet::new();
+    let mut work = vec![e];
+    while let Some(e) = work.pop() {
+        if matches!(g.expr(e), Expr::Read(r) if r.tensor == state) {
+            return true;
+        }
+        work.extend(g.children(e).into_iter().filter(|c| seen.insert(*c)));
+    }
+    false
 }
 
 /// A member of a recurrence, compiled.

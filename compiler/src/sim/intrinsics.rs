@@ -202,6 +202,7 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::CpAsync { bytes, .. } => format!("cp_async_{bytes}"),
         Intrinsic::Philox => "philox_block".into(),
         Intrinsic::HalfFma { dtype } => format!("fma_{}x2", dtype.name()),
+        Intrinsic::MatchDigit { bits } => format!("match_digit<{bits}>"),
         Intrinsic::CpAsyncCommit => "cp_async_commit".into(),
         Intrinsic::CpAsyncWait(n) => format!("cp_async_wait<{n}>"),
         Intrinsic::LdMatrix { count, trans } => {
@@ -237,6 +238,7 @@ pub fn definition(op: Intrinsic) -> String {
                  asm(\"fma.rn.{ty}x2 %0, %1, %2, %3;\" : \"=r\"(d) : \"r\"(a), \"r\"(b), \"r\"(c));\n}}\n"
             )
         }
+        Intrinsic::MatchDigit { .. } => MATCH_DIGIT.into(),
         Intrinsic::CpAsyncCommit => "__device__ __forceinline__ void cp_async_commit() {\n    \
              asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n}\n"
             .into(),
@@ -252,6 +254,22 @@ pub fn definition(op: Intrinsic) -> String {
         _ => shape(op).map_or(String::new(), mma_definition),
     }
 }
+
+const MATCH_DIGIT: &str = "\
+// Of the warp's lanes with the same digit: how many stand before this one, how many there are.
+template <int BITS> __device__ __forceinline__ void match_digit(int& before, int& alike, u32 digit) {
+    u32 peers = 0xffffffffu, lower;
+    #pragma unroll
+    for (int i = 0; i < BITS; ++i) {
+        const bool set = digit >> i & 1;
+        const u32 with = __ballot_sync(0xffffffffu, set);
+        peers &= set ? with : ~with;
+    }
+    asm(\"mov.u32 %0, %%lanemask_lt;\" : \"=r\"(lower));
+    before = __popc(peers & lower);
+    alike = __popc(peers);
+}
+";
 
 const PHILOX: &str = "\
 // Philox4x32-10: the four words of a block.
@@ -372,6 +390,10 @@ impl Block<'_> {
             Intrinsic::CpAsyncWait(n) => return self.cp_async_wait(w, n as u32).map(|()| None),
             Intrinsic::Philox => philox(w, outs, args),
             Intrinsic::HalfFma { dtype } => half_fma(dtype, w, outs, args),
+            Intrinsic::MatchDigit { bits } => {
+                w.whole("a match of digits")?;
+                match_digit(bits, w, outs, args);
+            }
             Intrinsic::LdMatrix { count, trans } => self.ldmatrix(w, count as usize, trans, outs, args[0])?,
             Intrinsic::StMatrix { trans, .. } => self.stmatrix(w, trans, args[0], &args[1..])?,
             _ => {
@@ -576,6 +598,16 @@ fn philox(w: &mut Warp, outs: &[Out], args: &[Reg]) {
         for (out, word) in outs.iter().zip(words) {
             w.regs.get_mut::<u32>(out.reg)[lane] = word;
         }
+    }
+}
+
+fn match_digit(bits: u8, w: &mut Warp, outs: &[Out], args: &[Reg]) {
+    let low = (1u64 << bits) as u32 - 1;
+    let digits = w.regs.get::<u32>(args[0]).map(|d| d & low);
+    for lane in lanes(w.mask) {
+        let alike = |up_to: usize| digits[..up_to].iter().filter(|&&d| d == digits[lane]).count() as i32;
+        w.regs.get_mut::<i32>(outs[0].reg)[lane] = alike(lane);
+        w.regs.get_mut::<i32>(outs[1].reg)[lane] = alike(digits.len());
     }
 }
 

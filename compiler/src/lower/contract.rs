@@ -125,7 +125,7 @@ fn lower_choice<'a>(
         return Err(Refusal::new(span, message).setting("block"));
     }
     cx.launch(e);
-    if tile.split > 1 {
+    if tile.split > 1 && !leave_parts(cx, k, shape, tile, &work) {
         reduce(cx, k, shape, tile, &work, span)?;
     }
     Ok(())
@@ -234,6 +234,32 @@ fn workspaces(cx: &mut Lowering, e: &mut Emit, shape: &ContractShape, tile: &Til
         buffer
     };
     dtypes.into_iter().enumerate().map(make).collect()
+}
+
+/// Leaves the parts of a split sum to its readers, if those ask for it and the sum is the value as it is stored.
+fn leave_parts(
+    cx: &mut Lowering,
+    k: &PlanKernel,
+    shape: &ContractShape,
+    tile: &Tile,
+    work: &[BufferId],
+) -> bool {
+    const MOST: i64 = 8;
+    let ([s], [c], [buffer]) = (&k.stmts[..], &shape.folds[..], work) else { return false };
+    let GraphStmt::Define(d) = &cx.graph.stmts[*s] else { return false };
+    let home = cx.home(d.target);
+    let mut len = 1;
+    let mut plain = home.dtype == c.ty.stored() && d.value == c.fold;
+    for digit in shape.batch.iter().chain(&shape.m).chain(&shape.n).rev() {
+        plain &= digit.extent <= 1 || home.strides[digit.out] * digit.stride == len;
+        len *= digit.extent;
+    }
+    plain &= c.hoisted.is_empty() && c.result_guards.is_empty() && tile.split <= MOST && len == home.len;
+    let parts = super::Parts { buffer: *buffer, count: tile.split, len };
+    match &mut cx.parts {
+        Some(known) if plain => known.insert(d.target, parts).is_none(),
+        _ => false,
+    }
 }
 
 /// The second kernel of a split sum.

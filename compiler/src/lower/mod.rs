@@ -147,6 +147,17 @@ pub struct Lowering<'a> {
     /// Where `step` goes: the innermost `Repeat` under construction, or the program.
     open: Vec<Vec<Step>>,
     names: BTreeSet<String>,
+    /// Sums of which the parts of several blocks are left to their readers to add, where these ask for it.
+    parts: Option<BTreeMap<TensorId, Parts>>,
+}
+
+/// A sum in parts, each laid out as the tensor.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    buffer: BufferId,
+    count: i64,
+    /// Elements of a part.
+    len: i64,
 }
 
 /// Lowers a plan for a target under a schedule. Of what the `tile` blocks leave open, the first values that fit.
@@ -243,6 +254,7 @@ impl<'a> Lowering<'a> {
             fault,
             open: vec![Vec::new()],
             names: BTreeSet::new(),
+            parts: None,
         }
     }
 
@@ -290,6 +302,7 @@ impl<'a> Lowering<'a> {
             fault: self.fault,
             open: std::mem::take(&mut self.open),
             names: std::mem::take(&mut self.names),
+            parts: Some(BTreeMap::new()),
         }
     }
 

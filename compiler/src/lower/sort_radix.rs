@@ -207,17 +207,16 @@ fn digit(e: &mut Emit<'_>, s: &Shared, held: ArrayId, i: i64, shift: &Expr) -> E
 fn starts(e: &mut Emit<'_>, s: &Shared, shape: Shape) {
     let each = BINS * shape.warps / shape.threads();
     let first = e.named("entry", Ty::I32, mul(Expr::Special(Special::ThreadX), lit32(each as i32)));
-    let (mut places, mut counts) = (Vec::new(), Vec::new());
-    let sum = e.let_var("sum", Ty::I32, lit32(0));
-    for i in 0..each {
+    let place = |e: &mut Emit<'_>, i: i64| {
         let entry = e.named("entry", Ty::I32, add(first.clone(), lit32(i as i32)));
         let warps = lit32(shape.warps as i32);
         let row = mul(int_op(IntOp::Rem, entry.clone(), warps.clone()), lit32(PITCH as i32));
-        let place = e.named("place", Ty::I32, add(row, int_op(IntOp::Div, entry, warps)));
-        let count = e.let_var("count", Ty::I32, load(s.counts, place.clone()));
-        e.push(Stmt::Set(sum, add(Expr::Var(sum), Expr::Var(count))));
-        places.push(place);
-        counts.push(count);
+        e.named("place", Ty::I32, add(row, int_op(IntOp::Div, entry, warps)))
+    };
+    let sum = e.let_var("sum", Ty::I32, lit32(0));
+    for i in 0..each {
+        let count = load(s.counts, place(e, i));
+        e.push(Stmt::Set(sum, add(Expr::Var(sum), count)));
     }
     let own = e.let_var("own_sum", Ty::I32, Expr::Var(sum));
     let lane = Expr::Special(Special::Lane);
@@ -236,7 +235,10 @@ fn starts(e: &mut Emit<'_>, s: &Shared, shape: Shape) {
         e.if_then(inner, |e| e.push(Stmt::Set(sum, add(Expr::Var(sum), left))));
     }
     let at = e.let_var("start", Ty::I32, sub(Expr::Var(sum), Expr::Var(own)));
-    for (place, count) in places.into_iter().zip(counts) {
+    // Read once more: registers are short beside the positions.
+    for i in 0..each {
+        let place = place(e, i);
+        let count = e.let_var("count", Ty::I32, load(s.counts, place.clone()));
         store(e, s.counts, place, Expr::Var(at));
         e.push(Stmt::Set(at, add(Expr::Var(at), Expr::Var(count))));
     }

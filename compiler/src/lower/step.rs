@@ -3,15 +3,18 @@
 //! (`step_split.rs`).
 
 use super::map::launch_points;
+use super::read::{Index, to};
 use super::recur::{Parts, parts};
-use super::scalar::{Emit, Num, arith, cast, int_of};
+use super::scalar::{Emit, Num, add, arith, cast, int_of};
 use super::step_split::{self, Split};
-use super::{Lowering, Refusal};
-use crate::ir::graph::{Expr as Node, Graph, Read, ScalarId, Stmt};
+use super::{Lowering, Parts as PartsOf, Refusal};
+use crate::ir::graph::{Expr as Node, Graph, Read, ScalarId, Stmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::Arg;
-use crate::ir::simt::{IntOp, Ty};
+use crate::ir::simt::{Expr, IntOp, Mem, Stmt as Simt, Ty};
+use crate::vocab::func::Func;
 use std::ops::Range;
+use std::rc::Rc;
 
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
     match step_split::split(cx.plan, k)? {
@@ -100,12 +103,43 @@ fn members<'a>(
     let (free, coupled) = (p.dims(cx.graph, m, &p.free[m]), p.dims(cx.graph, m, &p.coupled[m]));
     let split = free.len();
     let dims = [free, coupled].concat();
+    let parts = cx.parts.clone().unwrap_or_default();
     launch_points(cx, &k.name, &dims, p.recur.members[m].span, |e, at| {
         let steps = counter(e, p, total);
+        parts.iter().for_each(|(&t, &parts)| stage_parts(e, t, parts));
         for m in group {
             p.define(e, m, &steps, &at[..split], &at[split..], &mut |_, _| {});
         }
     })
+}
+
+/// Reads of a sum add its parts, in order.
+fn stage_parts(e: &mut Emit<'_>, tensor: TensorId, parts: PartsOf) {
+    e.stage(
+        tensor,
+        Rc::new(move |e: &mut Emit<'_>, r: &Read| {
+            let index: Vec<Index> = r.index.iter().map(|&i| e.index(i)).collect();
+            let wide = parts.count * parts.len > i32::MAX as i64;
+            let ty = if wide { Ty::I64 } else { Ty::I32 };
+            let at = e.offset(tensor, &index);
+            let at_ty = if e.home(tensor).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+            let at = e.named("at", ty, to(Num { expr: at, ty: at_ty }, ty));
+            let from = e.pointer(parts.buffer, false);
+            let of = Ty::of(e.graph.tensor(tensor).dtype.compute());
+            let part = |i: i64| {
+                Expr::Load(Mem::Global(from), Box::new(add(at.clone(), int_of(ty, i * parts.len).expr)))
+            };
+            let sum = e.let_var("sum", of, part(0));
+            for i in 1..parts.count {
+                let next = match of {
+                    Ty::F32 | Ty::F64 => Expr::Call(Func::Add, vec![Expr::Var(sum), part(i)]),
+                    _ => add(Expr::Var(sum), part(i)),
+                };
+                e.push(Simt::Set(sum, next));
+            }
+            Some(Expr::Var(sum))
+        }),
+    );
 }
 
 /// The number of the step along each step axis, from the host's counter.

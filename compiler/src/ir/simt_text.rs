@@ -360,6 +360,7 @@ pub fn matrix_instruction(name: &str) -> Option<Intrinsic> {
         Intrinsic::MmaM8N8K4F64,
         Intrinsic::MmaM16N8K16 { dtype: F16 },
         Intrinsic::MmaM16N8K16 { dtype: BF16 },
+        Intrinsic::MatchDigit { bits: 8 },
         Intrinsic::HalfFma { dtype: F16 },
         Intrinsic::HalfFma { dtype: BF16 },
     ]);

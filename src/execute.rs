@@ -178,6 +178,11 @@ impl Compiled {
         inputs.chain(outputs).map(|t| t.dtype.bytes(&t.dims)).sum()
     }
 
+    /// The contractions that the op asks for.
+    pub fn work(&self) -> girih_compiler::pass::work::Work {
+        girih_compiler::pass::work::work(self.bound.graph())
+    }
+
     /// Runs on host tensors. Scalars that are not given take their defaults.
     pub fn run(&self, inputs: &Inputs, options: &RunOptions) -> Result<Ran> {
         let inputs = self.complete(inputs)?;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// What the driver says about one GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {
     pub ordinal: usize,
     pub name: String,
@@ -19,6 +19,10 @@ pub struct DeviceInfo {
     /// Shared memory that a block may have when it asks for it.
     pub shared_per_block: u32,
     pub l2_bytes: u32,
+    /// The greatest clock of the multiprocessors, Hz.
+    pub clock: f64,
+    /// What the memory's clock and bus width allow, bytes a second.
+    pub bandwidth: f64,
     /// The CUDA version that the driver supports, `1000 * major + 10 * minor`.
     pub driver: i32,
 }
@@ -98,6 +102,13 @@ fn describe(ordinal: usize) -> Result<(sys::CUdevice, DeviceInfo)> {
         memory: memory as u64,
         shared_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
+        clock: attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)? as f64 * 1e3,
+        // Two transfers a clock.
+        bandwidth: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)? as f64
+            * 1e3
+            * 2.0
+            * attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)? as f64
+            / 8.0,
         driver,
     };
     Ok((device, info))

@@ -172,5 +172,6 @@ fn host_tensor(t: &Tensor, case: &Case) -> Result<HostTensor> {
 
 /// The case of one's own op, as it was bound.
 pub fn own_case(bound: &BoundOp) -> Case {
-    Case { op: bound.op().name().to_string(), ..Case::default() }
+    let flop = girih_compiler::pass::work::work(bound.graph()).flop();
+    Case { op: bound.op().name().to_string(), flop: flop as i64, ..Case::default() }
 }

@@ -71,6 +71,25 @@ fn line(id: &str, compiled: &Compiled, case: &Case, t: &Timing) -> String {
     )
 }
 
+/// What the device's data sheet allows beside what was reached: the memory's rate for the bytes that must move once, the
+/// fastest units' rate for the products, whichever takes longer.
+fn roofline(compiled: &Compiled, t: &Timing) -> String {
+    let (Device::Cuda(gpu), Ok(target)) = (compiled.device(), compiled.device().target()) else {
+        return String::new();
+    };
+    let info = gpu.info();
+    let memory = compiled.bytes() as f64 / info.bandwidth;
+    let products = compiled.work().cycles(&target) / (info.sms as f64 * info.clock);
+    let (least, by) = if products > memory { (products, "the tensor cores") } else { (memory, "memory") };
+    format!(
+        "  roofline: {:.1} us, set by {by} ({:.0} GB/s and {:.0} MHz by the data sheet); reached {:.0}% of it\n",
+        least * 1e6,
+        info.bandwidth / 1e9,
+        info.clock / 1e6,
+        100.0 * least / t.median.as_secs_f64()
+    )
+}
+
 fn bench_own(args: &BenchArgs, op: &super::args::OpArgs) -> Result<Outcome> {
     let device = Device::open(args.device, op.target)?;
     let bound = run::choose(op)?.bind()?;
@@ -79,5 +98,6 @@ fn bench_own(args: &BenchArgs, op: &super::args::OpArgs) -> Result<Outcome> {
     let case = bench::own_case(&bound);
     let timing = bench::time(&compiled, &case)?;
     super::print(&line(&case.op, &compiled, &case, &timing));
+    super::print(&roofline(&compiled, &timing));
     Ok(Outcome::Right)
 }

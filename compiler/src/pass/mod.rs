@@ -22,3 +22,4 @@ pub mod shape;
 pub mod sites;
 pub mod stored;
 pub mod subst;
+pub mod work;

@@ -1,5 +1,7 @@
 //! GPUs as data: one row each.
 
+use crate::vocab::dtype::DType;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// What NVRTC is told: `sm_90a`.
@@ -12,6 +14,9 @@ pub struct Target {
     pub threads_per_sm: u32,
     /// Multiprocessors of the usual part (the device's own number is used when one is there).
     pub sms: u32,
+    /// Operations a clock of one multiprocessor's tensor cores on dense 16-bit floats (data sheets: a multiplication and
+    /// an addition are two).
+    pub half_ops_per_clock: u32,
     pub cp_async: bool,
     pub ldmatrix: bool,
     pub mma_f16: bool,
@@ -33,6 +38,7 @@ const BASE: Target = Target {
     registers_per_sm: 65536,
     threads_per_sm: 1024,
     sms: 72,
+    half_ops_per_clock: 1024,
     cp_async: false,
     ldmatrix: true,
     mma_f16: true,
@@ -53,6 +59,7 @@ const SM_80: Target = Target {
     shared_per_sm: 164 << 10,
     threads_per_sm: 2048,
     sms: 108,
+    half_ops_per_clock: 2048,
     cp_async: true,
     mma_bf16: true,
     mma_tf32: true,
@@ -70,6 +77,7 @@ pub const TARGETS: [Target; 7] = [
         shared_per_sm: 100 << 10,
         threads_per_sm: 1536,
         sms: 84,
+        half_ops_per_clock: 1024,
         ..SM_80
     },
     Target {
@@ -79,6 +87,7 @@ pub const TARGETS: [Target; 7] = [
         shared_per_sm: 100 << 10,
         threads_per_sm: 1536,
         sms: 128,
+        half_ops_per_clock: 1024,
         mma_fp8: true,
         ..SM_80
     },
@@ -88,6 +97,7 @@ pub const TARGETS: [Target; 7] = [
         shared_per_block: 227 << 10,
         shared_per_sm: 228 << 10,
         sms: 132,
+        half_ops_per_clock: 4096,
         mma_fp8: true,
         wgmma: true,
         tma: true,
@@ -100,6 +110,7 @@ pub const TARGETS: [Target; 7] = [
         shared_per_block: 227 << 10,
         shared_per_sm: 228 << 10,
         sms: 148,
+        half_ops_per_clock: 8192,
         mma_fp8: true,
         tma: true,
         clusters: true,
@@ -112,6 +123,7 @@ pub const TARGETS: [Target; 7] = [
         shared_per_sm: 100 << 10,
         threads_per_sm: 1536,
         sms: 188,
+        half_ops_per_clock: 1024,
         mma_fp8: true,
         tma: true,
         ..SM_80
@@ -119,6 +131,24 @@ pub const TARGETS: [Target; 7] = [
 ];
 
 impl Target {
+    /// Operations a clock of one multiprocessor at products of this operand dtype, by its fastest units: 8-bit operands
+    /// have twice the rate of 16-bit floats, f32 three tf32 products each, f64 a sixteenth; without tensor cores for a dtype,
+    /// fused multiply-adds.
+    pub fn products_per_clock(&self, dtype: DType) -> f64 {
+        let half = self.half_ops_per_clock as f64;
+        let fma = if dtype == DType::F64 { 4.0 } else { 256.0 };
+        match dtype {
+            DType::F16 if self.mma_f16 => half,
+            DType::BF16 if self.mma_bf16 => half,
+            DType::F32 if self.mma_tf32 => f64::max(fma, half / 6.0),
+            DType::F64 if self.mma_f64 => half / 16.0,
+            d if d.is_float() && d.bits() <= 8 && self.mma_fp8 => 2.0 * half,
+            d if d.is_float() && d.bits() <= 8 && self.mma_f16 => half,
+            d if !d.is_float() && d.bits() <= 8 && self.mma_i8 => 2.0 * half,
+            _ => fma,
+        }
+    }
+
     /// By name; `sm_90` covers `sm_90a`.
     pub fn parse(name: &str) -> Option<&'static Target> {
         TARGETS.iter().find(|t| t.name == name || t.name.strip_suffix('a') == Some(name))

@@ -13,9 +13,10 @@ use super::contract_hopper::{self, Copies, Hopper};
 use super::contract_loads::Loader;
 use super::contract_mma::{self, Accumulators, Registers, Tiles};
 use super::contract_operand::Ground;
-use super::contract_pattern::{ContractShape, recognise_any};
+use super::contract_pattern::{ContractShape, Part, recognise_any};
 use super::contract_split::{self, Split};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
+use super::home::Home;
 use super::hopper_loop::{Around, HopperLoop, Steps};
 use super::hopper_store::Staging;
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
@@ -43,7 +44,7 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     if let Some(codes) = codes_choice(cx, &shape, &wishes) {
         return lower_codes(cx, k, &shape, &codes, span);
     }
-    if let Some(h) = hopper_choice(cx, &shape, &wishes)? {
+    if let Some(h) = hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes)? {
         return lower_choice(cx, k, &shape, &h.choice, Some(&h), span);
     }
     if let Some((mut h, borders)) = contract_border::choose(cx, &shape, &wishes)? {
@@ -61,7 +62,11 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     let (choice, packs) = contract_pack::pack(cx, &mut shape, &wishes)?;
     let own = contract_pack::apply(cx, &k.name, &packs, span)?;
     // What was packed may lie as boxes want it now.
-    let hopper = if packs.is_empty() { Ok(None) } else { hopper_choice(cx, &shape, &wishes) };
+    let hopper = if packs.is_empty() {
+        Ok(None)
+    } else {
+        hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes)
+    };
     let done = hopper.and_then(|h| {
         let choice = h.as_ref().map_or(&choice, |h| &h.choice);
         lower_choice(cx, k, &shape, choice, h.as_ref(), span)
@@ -107,13 +112,17 @@ fn lower_choice<'a>(
     let Some(blocks) = blocks else {
         return Err(Refusal::new(span, "the product needs more blocks than a grid may have").setting("block"));
     };
+    let list = match (hopper, &shape.selector) {
+        (Some(_), Some(selector)) => Some(contract_select::list(cx, &k.name, shape, tile, selector, span)),
+        _ => None,
+    };
     let mut e = cx.emit(&k.name);
     e.kernel.grid = [tile.resident.unwrap_or(blocks as u32), 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
     e.kernel.min_blocks = 1;
     let work = workspaces(cx, &mut e, shape, tile);
     match hopper {
-        Some(h) => build_hopper(cx, &mut e, shape, h, &work),
+        Some(h) => build_hopper(cx, &mut e, shape, h, &work, list),
         None => build(cx, &mut e, shape, choice, &work),
     }
     if e.kernel.shared_bytes() > cx.target.shared_per_block {
@@ -150,14 +159,29 @@ fn shape<'a>(cx: &Lowering<'a>, k: &PlanKernel, span: Span) -> Result<ContractSh
     Ok(shape)
 }
 
-/// The tile where the main loop of sm_90a takes the product.
-fn hopper_choice(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Result<Option<Hopper>, Refusal> {
-    if shape.selector.is_some() {
-        return Ok(None);
+/// The tile where the main loop of sm_90a takes the product. Rows that are not one number are tried with the outermost
+/// digit as part of the batch.
+fn hopper_choice(
+    cx: &Lowering,
+    home: &dyn Fn(TensorId) -> Home,
+    shape: &mut ContractShape,
+    wishes: &Wishes,
+) -> Result<Option<Hopper>, Refusal> {
+    let choose = |shape: &ContractShape| {
+        let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home };
+        contract_hopper::choose(&ground, cx.target, wishes, Copies::default())
+    };
+    if let Some(h) = choose(shape)? {
+        return Ok(Some(h));
     }
-    let home = |t: TensorId| cx.home(t).clone();
-    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
-    contract_hopper::choose(&ground, cx.target, wishes, Copies::default())
+    for part in [Part::N, Part::M] {
+        let Some(other) = shape.with_batch(part) else { continue };
+        if let Some(h) = choose(&other)? {
+            *shape = other;
+            return Ok(Some(h));
+        }
+    }
+    Ok(None)
 }
 
 fn codes_choice(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Option<Codes> {
@@ -199,7 +223,7 @@ pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
     if let Some(codes) = codes_choice(cx, &shape, &wishes) {
         return Ok(codes.choice.tile);
     }
-    if let Some(h) = hopper_choice(cx, &shape, &wishes)? {
+    if let Some(h) = hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes)? {
         return Ok(h.choice.tile);
     }
     if let Some((h, _)) = contract_border::choose(cx, &shape, &wishes)? {
@@ -215,8 +239,7 @@ pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
     let home = |t: TensorId| {
         packs.iter().find(|p| p.tensor == t).map_or_else(|| cx.home(t).clone(), |p| p.home.clone())
     };
-    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &shape, home: &home };
-    let hopper = contract_hopper::choose(&ground, cx.target, &wishes, Copies::default())?;
+    let hopper = hopper_choice(cx, &home, &mut shape, &wishes)?;
     Ok(hopper.map_or(choice.tile, |h| h.choice.tile))
 }
 
@@ -315,8 +338,8 @@ fn pass(e: &mut Emit, ground: &Ground, choice: &Choice, place: &Where, work: &[B
             let main = MainLoop { tile, fold: &tile.folds[i], shape, index: i, choice: &choice.folds[i] };
             e.line(ground.graph.span(c.fold));
             e.scope(|e| {
-                if let (Some(s), Some((_, now))) = (&shape.selector, &place.chosen) {
-                    contract_select::bind(e, s, now);
+                if let (Some(s), Some(chosen)) = (&shape.selector, &place.chosen) {
+                    contract_select::bind(e, s, &chosen.now);
                 }
                 main.emit(e, ground, place, &mut shared, acc)
             });
@@ -331,7 +354,14 @@ fn pass(e: &mut Emit, ground: &Ground, choice: &Choice, place: &Where, work: &[B
     }
 }
 
-fn build_hopper(cx: &Lowering, e: &mut Emit, shape: &ContractShape, h: &Hopper, work: &[BufferId]) {
+fn build_hopper(
+    cx: &Lowering,
+    e: &mut Emit,
+    shape: &ContractShape,
+    h: &Hopper,
+    work: &[BufferId],
+    list: Option<BufferId>,
+) {
     let home = |t: TensorId| cx.home(t).clone();
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
     let tile = &h.choice.tile;
@@ -345,20 +375,35 @@ fn build_hopper(cx: &Lowering, e: &mut Emit, shape: &ContractShape, h: &Hopper, 
     let staging = h.output.as_ref().map(|o| Staging::new(e, tile, o));
     let params: Vec<_> = work.iter().map(|&w| e.pointer(w, true)).collect();
     let epilogue = Epilogue { shape, tile };
+    let list = list.map(|l| e.pointer(l, false));
+    let pass = |e: &mut Emit, place: &Where, f: &mut dyn FnMut(&mut Emit, &Where, &Steps)| {
+        let steps = block_steps(e, tile, &tile.folds[0], place);
+        f(e, place, &steps);
+    };
+    let by_lane = |e: &mut Emit, place: &Where| epilogue.store(e, &ground, place, &accs);
     let around = Around {
-        locate: &|e, number| {
-            let place = locate_at(e, shape, tile, number);
-            let steps = block_steps(e, tile, &tile.folds[0], &place);
-            (place, steps)
+        each: &|e, number, f| {
+            let mut place = locate_at(e, shape, tile, number);
+            match list {
+                None => pass(e, &place, f),
+                Some(l) => {
+                    contract_select::each_listed(e, tile, l, &mut place, &mut |e, place| pass(e, place, f))
+                }
+            }
         },
         epilogue: &|e, place, group| {
             for (i, &other) in accs.iter().enumerate().skip(1) {
                 contract_mma::copy(e, acc, i as u32 * len, other, len);
             }
-            match &staging {
+            match (&staging, list) {
                 _ if tile.split > 1 => epilogue.store_partial(e, place, &accs, &params),
-                Some(s) => s.store(e, &epilogue, place, &accs, group),
-                None => epilogue.store(e, &ground, place, &accs),
+                (Some(s), None) => s.store(e, &epilogue, place, &accs, group),
+                // Boxes are stored where all rows are of one pass.
+                (Some(s), Some(l)) => {
+                    let one = contract_select::one(tile, l, place);
+                    e.if_else(one, |e| s.store(e, &epilogue, place, &accs, group), |e| by_lane(e, place));
+                }
+                (None, _) => by_lane(e, place),
             }
         },
         finish: &|e| staging.iter().for_each(|s| s.finish(e)),
@@ -423,7 +468,7 @@ fn block_steps(e: &mut Emit, tile: &Tile, fold: &FoldTile, place: &Where) -> Ste
     let all = fold.steps();
     let live = |e: &mut Emit, count: Expr| match &place.chosen {
         None => count,
-        Some((_, now)) => contract_select::unless_none(e, now, count),
+        Some(chosen) => contract_select::unless_none(e, &chosen.now, count),
     };
     if tile.split == 1 {
         return Steps { first: lit32(0), count: live(e, lit32(all as i32)) };

@@ -4,7 +4,7 @@
 use super::contract_pattern::{ContractShape, Digit, OutAxis};
 use super::map::decode;
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, int_op, lit32, mul, sub};
-use crate::ir::simt::{CmpOp, Expr, IntOp, SharedId, Special, Ty};
+use crate::ir::simt::{CmpOp, Expr, IntOp, Mem, ParamId, SharedId, Special, Ty};
 use crate::ir::tile::{Side, Tile};
 
 /// `a op b` on I32 with what is known folded away.
@@ -62,7 +62,37 @@ pub struct Place {
     /// The part of the fold axis, where it is split.
     pub part: Expr,
     /// Where B is chosen by the row: what each row of the block chooses, and the choice that is being made.
-    pub chosen: Option<(SharedId, Expr)>,
+    pub chosen: Option<Chosen>,
+}
+
+/// The pass of a block whose rows choose B.
+#[derive(Clone)]
+pub struct Chosen {
+    pub rows: Choices,
+    /// The choice whose pass it is.
+    pub now: Expr,
+}
+
+/// Where the choices of a block's rows are.
+#[derive(Clone)]
+pub enum Choices {
+    Shared(SharedId),
+    /// From this element on.
+    Global(ParamId, Num),
+}
+
+impl Chosen {
+    /// Whether a row of the block is of this pass.
+    pub fn takes(&self, row: Expr) -> Expr {
+        let own = match &self.rows {
+            Choices::Shared(s) => Expr::Load(Mem::Shared(*s), Box::new(row)),
+            Choices::Global(p, base) => {
+                let at = arith(IntOp::Add, base.clone(), Num { expr: row, ty: Ty::I32 });
+                Expr::Load(Mem::Global(*p), Box::new(at.expr))
+            }
+        };
+        cmp(CmpOp::Eq, own, self.now.clone())
+    }
 }
 
 /// Emits the decoding of the block's number.

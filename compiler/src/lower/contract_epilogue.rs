@@ -9,9 +9,9 @@ use super::contract_mma::Accumulators;
 use super::contract_operand::{Ground, gcd};
 use super::contract_pattern::{ContractShape, Contraction};
 use super::map::own_index;
-use super::scalar::{Emit, Num, add, arith, cmp, int_of, lit32, widen};
+use super::scalar::{Emit, Num, add, arith, int_of, lit32, widen};
 use crate::ir::graph::{Define, Graph, Stmt as GraphStmt};
-use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, ParamId, Stmt, Ty, Unroll, VarId};
+use crate::ir::simt::{ArrayId, Expr, IntOp, Mem, ParamId, Stmt, Ty, Unroll, VarId};
 use crate::ir::tile::Tile;
 use crate::vocab::func::Func;
 
@@ -149,9 +149,8 @@ impl<'x> Epilogue<'x> {
         unrolled(e, "row", acc.rows, |e, r| {
             let local = e.named("at_row", Ty::I32, acc.row(r.clone()));
             let (at, mut ok) = row(e, &self.tile.m, &place.m, local.clone());
-            if let Some((choices, now)) = &place.chosen {
-                let own = Expr::Load(Mem::Shared(*choices), Box::new(local));
-                ok = both(ok, Some(cmp(CmpOp::Eq, own, now.clone())));
+            if let Some(chosen) = &place.chosen {
+                ok = both(ok, Some(chosen.takes(local)));
             }
             when(e, ok, |e| f(e, r, &at));
         });

@@ -18,8 +18,6 @@ use crate::ir::tile::*;
 use crate::vocab::dtype::{DType, Ty};
 use crate::vocab::target::Target;
 
-/// Accumulators that a thread has room for.
-const ROOM: u32 = 192;
 /// Bytes of shared memory left for barriers and alignment.
 const SPARE: u32 = 2048;
 /// Rows or columns below which the other main loop is taken, the same for the larger of both, and terms, unless the
@@ -27,6 +25,11 @@ const SPARE: u32 = 2048;
 const LEAST: i64 = 64;
 const LEAST_LARGER: i64 = 128;
 const LEAST_TERMS: i64 = 128;
+
+/// Accumulators that a thread has room for, where so many warpgroups multiply.
+fn room(groups: u32) -> u32 {
+    if groups > 2 { 64 } else { 192 }
+}
 
 /// A tile with what its copies need.
 pub struct Hopper {
@@ -167,11 +170,16 @@ struct Draft {
 }
 
 /// (rows, columns, warpgroups that multiply, share of the tensor cores' speed that the tile reaches).
-const BLOCKS: [(u32, u32, u32, f64); 9] = [
+const BLOCKS: [(u32, u32, u32, f64); 14] = [
     (128, 256, 2, 1.0),
+    (128, 224, 2, 0.98),
     (128, 192, 2, 0.96),
+    (128, 160, 2, 0.93),
     (256, 128, 2, 0.98),
+    (192, 128, 3, 0.93),
     (128, 128, 2, 0.90),
+    (128, 112, 2, 0.84),
+    (256, 64, 2, 0.70),
     (128, 64, 2, 0.62),
     (64, 256, 1, 0.70),
     (64, 192, 1, 0.65),
@@ -213,7 +221,14 @@ fn best(
     {
         return Ok(None);
     }
+    let batch = ContractShape::points(&shape.batch);
     let asked = m.is_some() || n.is_some() || groups.is_some();
+    if let Some(n) = b.choices()
+        && (!asked && rows / n < LEAST || batch * rows > 1 << 29)
+    {
+        // Most tiles would be of mixed rows.
+        return Ok(None);
+    }
     let small = rows.min(columns) < LEAST || rows.max(columns) < LEAST_LARGER;
     if !asked && (small || c.terms() < LEAST_TERMS) {
         return Ok(None);
@@ -221,7 +236,6 @@ fn best(
     let split = wishes.split()?;
     let stages = wishes.int("stages", "")?;
     let limit = target.shared_per_block - SPARE;
-    let batch = ContractShape::points(&shape.batch);
     let mut best: Option<(f64, Draft)> = None;
     // The instructions of integers take columns in steps of 16.
     let unit = if c.ty == Ty::I32 { 16 } else { 8 };
@@ -234,15 +248,15 @@ fn best(
             && n.is_none_or(|n| n == bn as i64)
             && groups.is_none_or(|g| g == wg as i64)
             && (b.k_major || bn % 64 == 0)
-            && bm / wg * bn * kind.folds / 128 * if kind.promote { 2 } else { 1 } <= ROOM
+            && bm / wg * bn * kind.folds / 128 * if kind.promote { 2 } else { 1 } <= room(wg)
             && (kind.folds == 1 || bm / wg == 64 && bn * kind.folds <= 256);
         let all = terms.steps();
         if !fits {
             continue;
         }
         let tiles = batch * (rows + bm as i64 - 1) / bm as i64 * ((columns + bn as i64 - 1) / bn as i64);
-        let room = (target.sms as i64 / tiles.max(1)).min(all / 8).clamp(1, 32);
-        let mut parts = split.map_or(vec![1, room], |s| vec![s.min(all)]);
+        let free = (target.sms as i64 / tiles.max(1)).min(all / 8).clamp(1, 32);
+        let mut parts = split.map_or(vec![1, free], |s| vec![s.min(all)]);
         parts.dedup();
         for split in parts {
             let output = lines.filter(|_| split == 1).and_then(|l| l.output((bm, bn), wg));
@@ -262,7 +276,9 @@ fn best(
             let speed = like.map_or(speed, |b| b.3);
             let one = (bm * bn * kind.folds) as f64 / speed * (steps + 6) as f64;
             let extra = if split > 1 { (128 * 256 * 24) as f64 } else { 0.0 };
-            let cost = waves as f64 * one + extra;
+            // A tile makes a pass for each choice of its rows: one more for each border between groups.
+            let passes = 1.0 + b.choices().map_or(0.0, |n| (n * bm as i64) as f64 / rows as f64);
+            let cost = waves as f64 * one * passes + extra;
             if best.as_ref().is_none_or(|(c, _)| cost < *c) {
                 let draft = Draft { m: bm, n: bn, groups: wg, stages: count, split, staging, resident };
                 best = Some((cost, draft));

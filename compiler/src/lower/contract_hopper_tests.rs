@@ -5,7 +5,7 @@ use crate::ir::graph::Word;
 use crate::ir::simt::{Intrinsic, Stmt as Simt};
 
 /// Whether a program multiplies by warpgroups.
-fn is_hopper(plan: &Plan, schedule: &Schedule) -> bool {
+pub(super) fn is_hopper(plan: &Plan, schedule: &Schedule) -> bool {
     fn has(stmts: &[Simt]) -> bool {
         stmts.iter().any(|s| match s {
             Simt::Intrinsic { op: Intrinsic::Wgmma { .. }, .. } => true,
@@ -18,7 +18,7 @@ fn is_hopper(plan: &Plan, schedule: &Schedule) -> bool {
     program.kernels.iter().any(|k| has(&k.body))
 }
 
-fn hopper_as(plan: &Plan, schedule: &Schedule) {
+pub(super) fn hopper_as(plan: &Plan, schedule: &Schedule) {
     let mut schedule = schedule.clone();
     if schedule.get("y", "warpgroups", "").is_none() {
         let groups = if schedule.int("y", "block", "m") == Some(64) { 1 } else { 2 };

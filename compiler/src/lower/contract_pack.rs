@@ -51,26 +51,42 @@ pub fn pack(
     let home = |t: TensorId| cx.home(t).clone();
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
     let plain = choose(&ground, cx.target, wishes)?;
-    let packs = wanted(&ground, &plain);
-    if packs.is_empty() {
-        return Ok((plain, packs));
+    for along_k in [false, true] {
+        if let Some((choice, packs, padded)) = packed(cx, shape, wishes, &ground, &plain, along_k) {
+            *shape = padded;
+            return Ok((choice, packs));
+        }
     }
-    let mut padded = shape.clone();
-    pad_terms(cx.graph, &ground, &mut padded, &packs);
-    let other =
-        |t: TensorId| packs.iter().find(|p| p.tensor == t).map_or_else(|| home(t), |p| p.home.clone());
-    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &padded, home: &other };
-    let Ok(packed) = choose(&ground, cx.target, wishes) else { return Ok((plain, Vec::new())) };
-    let pays = always() || pays(cx.graph, shape, &plain, &packed, &packs);
-    if !all_copied(&packed) || !pays {
-        return Ok((plain, Vec::new()));
-    }
-    *shape = padded;
-    Ok((packed, packs))
+    Ok((plain, Vec::new()))
 }
 
-/// Operands of tensor-core sums that could be copied in larger pieces from another home.
-fn wanted(ground: &Ground, choice: &Choice) -> Vec<Pack> {
+/// The choice with packed operands, if it is worth its copies.
+fn packed(
+    cx: &Lowering,
+    shape: &ContractShape,
+    wishes: &Wishes,
+    ground: &Ground,
+    plain: &Choice,
+    along_k: bool,
+) -> Option<(Choice, Vec<Pack>, ContractShape)> {
+    let packs = wanted(ground, plain, along_k);
+    if packs.is_empty() {
+        return None;
+    }
+    let mut padded = shape.clone();
+    pad_terms(cx.graph, ground, &mut padded, &packs);
+    let other = |t: TensorId| {
+        packs.iter().find(|p| p.tensor == t).map_or_else(|| (ground.home)(t), |p| p.home.clone())
+    };
+    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &padded, home: &other };
+    let choice = choose(&ground, cx.target, wishes).ok()?;
+    let pays = always() || pays(cx.graph, shape, plain, &choice, &packs);
+    (all_copied(&choice) && pays).then_some((choice, packs, padded))
+}
+
+/// Operands of tensor-core sums that could be copied in larger pieces from another home: contiguous along the dim
+/// along which they are now, or along K.
+fn wanted(ground: &Ground, choice: &Choice, along_k: bool) -> Vec<Pack> {
     let mut packs: Vec<Pack> = Vec::new();
     for (i, c) in ground.shape.folds.iter().enumerate() {
         let fold = &choice.tile.folds[i];
@@ -88,7 +104,7 @@ fn wanted(ground: &Ground, choice: &Choice) -> Vec<Pack> {
             if packs.iter().any(|q| q.tensor == p.tensor) {
                 continue;
             }
-            packs.extend(other_home(ground, c, p.tensor, &p.index, dtype));
+            packs.extend(other_home(ground, c, p.tensor, &p.index, dtype, along_k));
         }
     }
     packs
@@ -101,6 +117,7 @@ pub fn other_home(
     tensor: TensorId,
     index: &[ExprId],
     dtype: DType,
+    along_k: bool,
 ) -> Option<Pack> {
     let t = ground.graph.tensor(tensor);
     let strides = ground.strides(tensor);
@@ -110,7 +127,7 @@ pub fn other_home(
     };
     let along = |d: usize| c.k.iter().filter(|k| one(d, k.axis)).map(|k| k.extent).max();
     let k_dim = (0..t.dims.len()).filter_map(|d| Some((along(d)?, d))).max().map(|(_, d)| d);
-    let inner = if dtype.bits() == 16 { now.or(k_dim)? } else { k_dim? };
+    let inner = if dtype.bits() == 16 && !along_k { now.or(k_dim)? } else { k_dim? };
     let size = (dtype.bits() / 8) as i64;
     let n = t.dims[inner];
     let extent = match n {

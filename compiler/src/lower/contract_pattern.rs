@@ -121,6 +121,18 @@ impl ContractShape {
     pub fn points(digits: &[Digit]) -> i64 {
         digits.iter().map(|d| d.extent).product()
     }
+
+    /// The shape with the outermost digit of a side as part of the batch, if the side has more than that.
+    pub fn with_batch(&self, part: Part) -> Option<ContractShape> {
+        let mut other = self.clone();
+        let side = if part == Part::M { &mut other.m } else { &mut other.n };
+        let at = side.iter().position(|d| d.extent > 1)?;
+        if side[at + 1..].iter().all(|d| d.extent <= 1) {
+            return None;
+        }
+        other.batch.push(side.remove(at));
+        Some(other)
+    }
 }
 
 impl Contraction {

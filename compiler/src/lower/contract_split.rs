@@ -55,7 +55,9 @@ pub fn choose(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Result<O
     for f in [&c.a, &c.b] {
         let Source::Plain(p) = ground.source(c, f, DType::F32) else { return Ok(None) };
         if !packs.iter().any(|q| q.tensor == p.tensor) {
-            let Some(pack) = other_home(&ground, c, p.tensor, &p.index, DType::F32) else { return Ok(None) };
+            let Some(pack) = other_home(&ground, c, p.tensor, &p.index, DType::F32, false) else {
+                return Ok(None);
+            };
             packs.push(pack);
         }
     }

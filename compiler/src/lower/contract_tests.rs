@@ -733,5 +733,7 @@ fn rows_choose_their_matrix() {
 }
 #[path = "contract_codes_tests.rs"]
 mod codes;
+#[path = "contract_conv_tests.rs"]
+mod conv;
 #[path = "contract_hopper_tests.rs"]
 mod hopper;

@@ -99,6 +99,8 @@ pub enum Part {
     Outer(usize),
     /// A digit of the batch.
     Batch(usize),
+    /// What the rows of this pass choose.
+    Chosen,
 }
 
 /// Multiples of parts and a constant.
@@ -135,6 +137,12 @@ impl Boxes {
         if self.k_major { 1 } else { rows / 64 }
     }
 
+    /// How many values rows choose from, if they choose.
+    pub fn choices(&self) -> Option<i64> {
+        let at = self.coords.iter().position(|c| c.parts.contains(&(Part::Chosen, 1)))?;
+        self.map.dims.get(at).copied()
+    }
+
     /// The number of rows of a block is chosen after all else.
     pub fn with_rows(mut self, block: u32, line: i64) -> Boxes {
         if self.k_major {
@@ -166,6 +174,8 @@ struct Dim {
     checked: bool,
     /// Where all axes are at their lowest, from the dim's first element.
     constant: i64,
+    /// Whether it is what the rows choose.
+    chosen: bool,
     /// Coefficients by digit of the rows, fold axis, digit of the batch.
     rows: BTreeMap<usize, i64>,
     k: BTreeMap<usize, i64>,
@@ -263,7 +273,8 @@ impl Form {
         if self.dims.iter().any(|d| d.checked) {
             return None;
         }
-        let mut offset: i64 = self.dims.iter().map(|d| d.constant * d.stride).sum();
+        let fixed = self.dims.iter().filter(|d| !d.chosen);
+        let mut offset: i64 = fixed.map(|d| d.constant * d.stride).sum();
         let along_k = self.along_group(c, terms.inner())?;
         let rows: Vec<(i64, i64)> =
             self.rows.iter().enumerate().map(|(i, &n)| (n, self.along(|d| &d.rows, i))).collect();
@@ -307,6 +318,14 @@ impl Form {
             strides.push(self.bytes(step));
             coords.push(coord);
         }
+        for d in self.dims.iter().filter(|d| d.chosen) {
+            if !self.steps(d.stride) {
+                return None;
+            }
+            dims.push(d.size);
+            strides.push(self.bytes(d.stride));
+            coords.push(Coord { parts: vec![(Part::Chosen, 1)], constant: d.constant });
+        }
         if dims.len() > 5 || offset < 0 || self.bytes(offset) % 16 != 0 {
             return None;
         }
@@ -321,7 +340,7 @@ impl Form {
 
     /// Copies of pixels in a row.
     fn pixels(&self, c: &Contraction, terms: &Terms) -> Option<Boxes> {
-        if self.along_group(c, terms.inner())? != 1 {
+        if self.along_group(c, terms.inner())? != 1 || self.dims.iter().any(|d| d.chosen) {
             return None;
         }
         let mut w = Walk::new(self, terms);
@@ -345,6 +364,11 @@ impl Dim {
         checked: bool,
     ) -> Option<Dim> {
         let shape = ground.shape;
+        if shape.selector.as_ref().is_some_and(|s| s.expr == index) {
+            let (rows, k, batch) = Default::default();
+            let dim = Dim { stride, size, checked, constant: -lo, chosen: true, rows, k, batch };
+            return (!checked).then_some(dim);
+        }
         let mut at = affine(ground, index)?;
         let mut constant = at.constant - lo;
         // Every axis starts at its lowest value.
@@ -375,7 +399,7 @@ impl Dim {
         let rows = digits(rows)?;
         let batch = digits(&shape.batch)?;
         let rest = at.axes.values().any(|&by| by != 0);
-        (!rest).then_some(Dim { stride, size, checked, constant, rows, k, batch })
+        (!rest).then_some(Dim { stride, size, checked, constant, chosen: false, rows, k, batch })
     }
 }
 

@@ -55,10 +55,12 @@ impl Steps {
     }
 }
 
+pub type Pass<'f> = dyn FnMut(&mut Emit, &Where, &Steps) + 'f;
+
 /// What goes on beside the products.
 pub struct Around<'f> {
-    /// Where a tile of this number is, and its steps.
-    pub locate: &'f dyn Fn(&mut Emit, Expr) -> (Where, Steps),
+    /// Does something for each pass over the tile of a number (most have one): where it is, and its steps.
+    pub each: &'f dyn Fn(&mut Emit, Expr, &mut Pass),
     /// What a warpgroup (of number 1 and on) does with its sums.
     pub epilogue: &'f dyn Fn(&mut Emit, &Where, &Expr),
     /// What it does after its last tile.
@@ -183,29 +185,32 @@ impl<'x> HopperLoop<'x> {
     fn load(&self, e: &mut Emit, around: &Around) {
         let c = self.cursor(e, 1);
         each_tile(e, self.tile, |e, number| {
-            let (place, steps) = (around.locate)(e, number);
-            let operands = [(&self.a, &place.m[0]), (&self.b, &place.n[0])];
-            let digits = operands.map(|(op, start)| {
-                let start = Num { expr: start.clone(), ty: Ty::I32 };
-                if op.boxes.digits.is_empty() { Vec::new() } else { decode(e, start, &op.boxes.digits) }
-            });
-            self.steps_loop(e, &steps.count, |e, it| {
-                let slot = Expr::Var(c.slot);
-                call(e, Intrinsic::MbarrierWait, vec![self.empty(&slot), Expr::Var(c.parity)]);
-                let full = e.named("full", Ty::U32, self.full(&slot));
-                let bytes = Expr::U32(self.a.bytes + self.b.bytes);
-                call(e, Intrinsic::MbarrierExpect, vec![full.clone(), bytes]);
-                let step = plus(steps.first.clone(), it);
-                for slab in 0..self.terms.slabs() {
-                    let (inner, outer) = self.line(e, &step, slab);
-                    for ((op, start), digits) in operands.iter().zip(&digits) {
-                        let (inner, outer) = (inner.clone(), outer.clone());
-                        let known = Known { place: &place, start, digits, inner, outer };
-                        op.copy(e, &slot, &full, slab as u32, &known);
-                    }
+            (around.each)(e, number, &mut |e, place, steps| self.load_pass(e, &c, place, steps));
+        });
+    }
+
+    fn load_pass(&self, e: &mut Emit, c: &Cursor, place: &Where, steps: &Steps) {
+        let operands = [(&self.a, &place.m[0]), (&self.b, &place.n[0])];
+        let digits = operands.map(|(op, start)| {
+            let start = Num { expr: start.clone(), ty: Ty::I32 };
+            if op.boxes.digits.is_empty() { Vec::new() } else { decode(e, start, &op.boxes.digits) }
+        });
+        self.steps_loop(e, &steps.count, |e, it| {
+            let slot = Expr::Var(c.slot);
+            call(e, Intrinsic::MbarrierWait, vec![self.empty(&slot), Expr::Var(c.parity)]);
+            let full = e.named("full", Ty::U32, self.full(&slot));
+            let bytes = Expr::U32(self.a.bytes + self.b.bytes);
+            call(e, Intrinsic::MbarrierExpect, vec![full.clone(), bytes]);
+            let step = plus(steps.first.clone(), it);
+            for slab in 0..self.terms.slabs() {
+                let (inner, outer) = self.line(e, &step, slab);
+                for ((op, start), digits) in operands.iter().zip(&digits) {
+                    let (inner, outer) = (inner.clone(), outer.clone());
+                    let known = Known { place, start, digits, inner, outer };
+                    op.copy(e, &slot, &full, slab as u32, &known);
                 }
-                self.advance(e, &c);
-            });
+            }
+            self.advance(e, c);
         });
     }
 
@@ -242,12 +247,13 @@ impl<'x> HopperLoop<'x> {
         let ty = if self.dtypes[0].is_float() { dtype::Ty::F32 } else { dtype::Ty::I32 };
         let sums = Sums::new(e, acc, len, self.promote, self.halves);
         each_tile(e, self.tile, |e, number| {
-            let (place, steps) = (around.locate)(e, number);
-            if self.promote || !steps.some() {
-                contract_mma::clear(e, acc, len, ty);
-            }
-            self.sum(e, [&a, &b], &c, before, &steps, &sums);
-            (around.epilogue)(e, &place, group);
+            (around.each)(e, number, &mut |e, place, steps| {
+                if self.promote || !steps.some() {
+                    contract_mma::clear(e, acc, len, ty);
+                }
+                self.sum(e, [&a, &b], &c, before, steps, &sums);
+                (around.epilogue)(e, place, group);
+            });
         });
     }
 
@@ -295,7 +301,7 @@ impl<'x> HopperLoop<'x> {
             return;
         }
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
-        if self.tile.resident.is_some() {
+        if self.tile.resident.is_some() || !steps.some() {
             let some = cmp(CmpOp::Gt, steps.count.clone(), lit32(0));
             release(e, if steps.some() { None } else { Some(some) });
         }

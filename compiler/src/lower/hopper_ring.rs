@@ -163,6 +163,7 @@ impl Known<'_> {
             Part::Outer(i) => of(&self.outer[i]),
             Part::Digit(i) => of(&self.digits[i]),
             Part::Batch(i) => of(&self.place.batch[i]),
+            Part::Chosen => self.place.chosen.as_ref().map_or(lit32(0), |c| cast(Ty::I32, c.now.clone())),
         }
     }
 }

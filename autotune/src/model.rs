@@ -18,9 +18,11 @@ pub const MEMORY: f64 = 4.2e12;
 /// The same from the L2 cache, for one multiprocessor.
 const L2: f64 = 11e12 / 132.0;
 /// Warp instructions a cycle that real code issues on one multiprocessor.
-const ISSUE: f64 = 2.2;
+const ISSUE: f64 = 4.0;
+/// What one warp alone issues.
+const WARP: f64 = 0.3;
 /// Until a load that was started has arrived, when many are under way.
-const LATENCY: f64 = 1.6e-6;
+const LATENCY: f64 = 0.9e-6;
 /// A barrier of a block, and the wait for a pipeline's stage.
 const BARRIER: f64 = 30e-9;
 /// Before a block's first load is under way, and after its last store.
@@ -92,8 +94,13 @@ pub fn resident(k: &Kernel, target: &Target) -> u32 {
 /// Registers of a thread: its arrays, and a share for everything else.
 pub fn registers(k: &Kernel) -> u32 {
     use girih_compiler::ir::simt::Ty;
-    let words = |ty: Ty| if matches!(ty, Ty::I64 | Ty::U64 | Ty::F64) { 2 } else { 1 };
-    let arrays: u32 = k.arrays.iter().map(|a| a.len * words(a.ty)).sum();
+    // Many packed words are a row that is held, and unpacked where it is used.
+    let words = |a: &girih_compiler::ir::simt::Array| match a.ty {
+        Ty::I64 | Ty::U64 | Ty::F64 => 2 * a.len,
+        Ty::U32 if a.len > 32 => 2 * a.len,
+        _ => a.len,
+    };
+    let arrays: u32 = k.arrays.iter().map(words).sum();
     let most = (65536 / k.threads().max(1)).min(255) / 8 * 8;
     (arrays + OTHER_REGISTERS).next_multiple_of(8).min(most.max(24))
 }
@@ -107,15 +114,22 @@ fn kernel(k: &Kernel, target: &Target) -> KernelTime {
     let waves = (blocks / (sms * on_each)).ceil();
     let parts = wave(k, &block, on_each);
     let (bound, _) = parts.iter().copied().fold(("nothing", 0.0), |a, b| if b.1 > a.1 { b } else { a });
-    let busy = together(&parts);
+    let warps = on_each * f64::from(k.threads().div_ceil(32));
+    let overlap = if block.asynchronous {
+        3.0
+    } else {
+        (warps / 4.0).log2().min(1.0 + waves.log2()).min(1.5 + on_each.log2()).clamp(1.0, 3.0)
+    };
+    let busy = together(&parts, overlap);
     let traffic = block.read + block.written;
     let bytes = device_bytes(k, &block, blocks);
     let memory = bytes / (MEMORY * (sms / 132.0).min(1.0));
     let start = START + block.waits * BARRIER / on_each;
     // The start of one wave hides behind the end of another where several blocks are resident.
-    let running = waves * busy + start * if on_each > 1.0 { 1.0 + waves * 0.25 } else { waves };
-    let seconds = running.max(memory) + NEXT + blocks * HAND_OUT;
-    let bound = if memory > running { "device memory" } else { bound };
+    let busy = waves * busy + start * if on_each > 1.0 { 1.0 + waves * 0.1 } else { waves };
+    let running = together(&[("blocks", busy), ("memory", memory)], overlap);
+    let seconds = running + NEXT + blocks * HAND_OUT;
+    let bound = if memory > busy { "device memory" } else { bound };
     KernelTime {
         kernel: k.name.clone(),
         seconds,
@@ -130,9 +144,10 @@ fn kernel(k: &Kernel, target: &Target) -> KernelTime {
     }
 }
 
-/// Resources overlap, but not wholly: what is used nearly as much as the busiest one adds to it.
-fn together(parts: &[(&'static str, f64)]) -> f64 {
-    parts.iter().map(|p| p.1.powi(3)).sum::<f64>().cbrt()
+/// Resources overlap, but not wholly: what is used nearly as much as the busiest one adds to it, and where few warps are
+/// on a multiprocessor, or few blocks follow each other, and load nothing ahead, one thing comes after the other.
+fn together(parts: &[(&'static str, f64)], overlap: f64) -> f64 {
+    parts.iter().map(|p| p.1.powf(overlap)).sum::<f64>().powf(1.0 / overlap)
 }
 
 /// Seconds that each resource of a multiprocessor needs for a wave.
@@ -143,7 +158,7 @@ fn wave(k: &Kernel, b: &Block, on_each: f64) -> Vec<(&'static str, f64)> {
     let fly = LATENCY / (on_each * in_flight).max(1.0);
     vec![
         ("tensor cores", on_each * b.tensor_cycles / CLOCK),
-        ("instructions", on_each * b.instructions / (ISSUE.min(0.25 * warps * on_each) * CLOCK)),
+        ("instructions", on_each * b.instructions / (ISSUE.min(WARP * warps * on_each) * CLOCK)),
         ("shared memory", on_each * b.wavefronts / CLOCK),
         ("L2 cache", on_each * (b.sectors * 32.0).max(b.read + b.written) / L2),
         ("bytes in flight", on_each * b.read * fly),

@@ -152,14 +152,14 @@ impl<'k> Walk<'k> {
             Expr::Int(op, a, b) => {
                 let (a, b) = (self.expr(a, times), self.expr(b, times));
                 let v = both(a, b, &|x, y| int(*op, x, y));
-                // Constants fold; division is a few instructions.
+                // Most of it is shared, folded or merged into addresses; division is a few instructions.
                 let slow = matches!(op, IntOp::Div | IntOp::Rem);
-                self.issue(if slow { 6.0 } else { 1.0 }, times);
+                self.issue(if slow { 1.0 } else { 0.2 }, times);
                 v
             }
             Expr::Compare(op, a, b) => {
                 let (a, b) = (self.expr(a, times), self.expr(b, times));
-                self.issue(1.0, times);
+                self.issue(0.5, times);
                 both(a, b, &|x, y| Some(i64::from(compare(*op, x, y))))
             }
             Expr::Select(c, a, b) => {
@@ -184,7 +184,7 @@ impl<'k> Walk<'k> {
             Expr::Cast(ty, a) => {
                 let v = self.expr(a, times);
                 let index = matches!(ty, Ty::I32 | Ty::U32 | Ty::I64 | Ty::U64);
-                self.issue(if index { 0.5 } else { 1.0 }, times);
+                self.issue(if index { 0.1 } else { 1.0 }, times);
                 v.filter(|_| index)
             }
             Expr::Round(_, a) | Expr::Unpack2(_, _, a) => {
@@ -281,12 +281,12 @@ impl<'k> Walk<'k> {
             Stmt::LoadVec { mem, index, count, .. } => {
                 let at = self.expr(index, times);
                 self.access(*mem, at, *count, true, times);
-                self.issue(f64::from(*count) * 0.5, times);
+                self.issue(f64::from(*count) * 0.25, times);
             }
             Stmt::StoreVec { mem, index, count, .. } => {
                 let at = self.expr(index, times);
                 self.access(*mem, at, *count, false, times);
-                self.issue(f64::from(*count) * 0.5, times);
+                self.issue(f64::from(*count) * 0.25, times);
             }
             Stmt::For { var, lo, hi, step, unroll, body } => {
                 self.repeat(*var, [lo, hi, step], *unroll, body, times)
@@ -358,15 +358,13 @@ impl<'k> Walk<'k> {
         }
         self.set(var, lo);
         let before = self.line;
-        let waits = self.block.waits;
         self.body(body, times * trips);
         self.line = before + (self.line - before).max(0.0) * overlapped;
-        let waited = self.block.waits > waits;
         let loaded = self.line > before;
         if overlapped < trips {
             self.end_line();
             // A loop that is not unrolled waits for its loads, or at least for itself.
-            let each = if loaded && !waited { 500.0 } else { 4.0 };
+            let each = if loaded { 700.0 } else { 4.0 };
             self.block.chain += times * (trips / overlapped) * each;
         }
         self.issue(2.0 / overlapped, times * trips);

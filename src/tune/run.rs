@@ -244,7 +244,10 @@ struct Seen<'a> {
 impl Bench for Seen<'_> {
     fn run(&mut self, requests: Vec<girih_autotune::protocol::Request>) -> Answers {
         let Seen { pool, done, failed, best, see } = self;
-        pool.run(requests, &mut |_, answer| {
+        // A winner is checked, late or not.
+        let last = requests.iter().all(|r| r.task == Task::Tail);
+        let deadline = if last { pool.deadline.take() } else { None };
+        let answers = pool.run(requests, &mut |_, answer| {
             *done += 1;
             let last = match answer {
                 Ok(Done::Measured(s)) => {
@@ -258,7 +261,9 @@ impl Bench for Seen<'_> {
                 }
             };
             see(&Progress { done: *done, failed: *failed, best_us: *best, last });
-        })
+        });
+        pool.deadline = pool.deadline.or(deadline);
+        answers
     }
 
     fn over(&self) -> bool {

@@ -97,6 +97,21 @@ impl<'x> CodesLoop<'x> {
         8 * self.codes.columns
     }
 
+    /// Rows of the other operand that are copied; the rest of a block's are zero.
+    fn used(&self) -> i64 {
+        self.sides()[1].0.points().min(self.tokens() as i64)
+    }
+
+    /// Accumulators of a thread for one set of sums; with few columns there are two sets, so that an instruction does
+    /// not wait for the one before.
+    fn set(&self) -> u32 {
+        self.codes.tiles * self.codes.columns * 4
+    }
+
+    fn sets(&self) -> u32 {
+        if self.codes.columns <= 2 { 2 } else { 1 }
+    }
+
     fn stage(&self) -> u32 {
         self.code_words() + self.codes.warps().1 * self.tokens() * 16 * RUN as u32
     }
@@ -120,8 +135,10 @@ impl<'x> CodesLoop<'x> {
     pub fn emit(&self, e: &mut Emit, place: &Where, work: &[ParamId]) {
         let lane = self.lane(e);
         let chunks = self.chunks(e, place);
-        let acc = e.kernel.array("acc", Ty::F32, self.codes.tiles * self.codes.columns * 4);
-        super::contract_mma::clear(e, acc, self.codes.tiles * self.codes.columns * 4, dtype::Ty::F32);
+        let len = self.sets() * self.set();
+        let acc = e.kernel.array("acc", Ty::F32, len);
+        super::contract_mma::clear(e, acc, len, dtype::Ty::F32);
+        self.blank(e, &lane);
         let ahead = self.codes.stages() - 1;
         let fill = e.kernel.var("fill", Ty::I32);
         let body = e.block(|e| {
@@ -220,7 +237,7 @@ impl<'x> CodesLoop<'x> {
         first: &Expr,
         base: &Expr,
     ) {
-        let (tokens, along) = (self.tokens() as i64, self.codes.warps().1 as i64);
+        let (tokens, along) = (self.used(), self.codes.warps().1 as i64);
         let (_, start) = starts(self.codes, place);
         let lines = &self.codes.x;
         let threads = 32 * WARPS as i64;
@@ -254,6 +271,30 @@ impl<'x> CodesLoop<'x> {
                 e.scope(copy);
             }
         }
+    }
+
+    /// Zeros for rows that are never copied.
+    fn blank(&self, e: &mut Emit, lane: &Lane) {
+        let (used, tokens, along) = (self.used(), self.tokens() as i64, self.codes.warps().1 as i64);
+        let spare = tokens - used;
+        if spare == 0 {
+            return;
+        }
+        let zeros = e.kernel.array("zeros", Ty::I32, 4);
+        (0..4).for_each(|i| e.push(Stmt::SetElem(zeros, lit32(i), lit32(0))));
+        let var = e.kernel.var("run", Ty::I32);
+        let body = e.block(|e| {
+            let number = over(Expr::Var(var), 16);
+            let token = plus(modulo(number.clone(), spare), lit32(used as i32));
+            let at = modulo(over(number.clone(), spare), along);
+            let base = times(over(number, spare * along), self.stage() as i64);
+            let index = plus(self.x_run(&base, &at, &token), times(modulo(Expr::Var(var), 16), RUN));
+            let mem = Mem::Shared(self.ring);
+            e.push(Stmt::StoreVec { mem, index, array: zeros, at: 0, count: 4 });
+        });
+        let hi = lit32((16 * spare * along * self.codes.stages() as i64) as i32);
+        let (lo, step) = (lane.thread.clone(), lit32(32 * WARPS as i32));
+        e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::None, body });
     }
 
     /// Where a token's 16 runs of a chunk stand.
@@ -294,7 +335,8 @@ impl<'x> CodesLoop<'x> {
         });
         let (lo, hi) = (Expr::Special(Special::ThreadX), lit32((groups * rows) as i32));
         let step = lit32(32 * WARPS as i32);
-        e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::None, body });
+        // Several loads are under way at once.
+        e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::By(8), body });
     }
 
     /// What is added to a code in its magic number: −(magic + zero).
@@ -434,7 +476,8 @@ impl<'x> CodesLoop<'x> {
                 let a = |run: u32, j: u32| elem(f.a, 4 * (2 * tile + run) + 2 * i + j);
                 let mut args =
                     vec![a(0, 0), a(1, 0), a(0, 1), a(1, 1), elem(f.b, 2 * i), elem(f.b, 2 * i + 1)];
-                let first = (tile * self.codes.columns + column) * 4;
+                let set = i % self.sets() * self.set();
+                let first = set + (tile * self.codes.columns + column) * 4;
                 args.extend((0..4).map(|w| elem(f.acc, first + w)));
                 let outs = (0..4).map(|w| Place::Elem(f.acc, first + w)).collect();
                 call(e, Intrinsic::MmaM16N8K16 { dtype: self.codes.dtype }, outs, args);
@@ -452,7 +495,10 @@ impl<'x> CodesLoop<'x> {
                     let row = self.row(lane, 2 * tile + w / 2);
                     let token = plus(times(lane.t.clone(), 2), lit32((8 * column + w % 2) as i32));
                     let at = plus(plus(of_part(lane.along.clone()), times(token, rows)), row);
-                    let v = elem(acc, (tile * self.codes.columns + column) * 4 + w);
+                    let i = (tile * self.codes.columns + column) * 4 + w;
+                    let sets = (0..self.sets()).map(|s| elem(acc, s * self.set() + i));
+                    let v = sets.reduce(|a, b| Expr::Call(Func::Add, vec![a, b]));
+                    let v = v.unwrap_or(Expr::Lit(Value::F32(0.0)));
                     e.push(Stmt::Store(Mem::Shared(self.ring), at, Expr::Bitcast(Ty::I32, Box::new(v))));
                 }
             }

@@ -24,8 +24,9 @@ use crate::vocab::target::Target;
 
 /// Terms that a warp takes in a step: a run of 32 for each lane of a quad.
 pub const CHUNK: i64 = 128;
-/// Warps of a block.
+/// Warps of a block, and blocks of a multiprocessor: while one waits, another computes.
 pub const WARPS: u32 = 8;
+pub const BLOCKS: i64 = 2;
 /// Rows of the other operand from which on weights are better dequantised once, for all tiles.
 const MOST_TOKENS: i64 = 256;
 /// Rows of the other operand that a block takes at most.
@@ -309,7 +310,7 @@ fn best(
     const SECOND: f64 = 3000.0;
     let (n, t) = (ContractShape::points(rows), ContractShape::points(tokens));
     let columns = ((t as u32).div_ceil(8)).min(MOST_COLUMNS / 8);
-    let tiles = if columns <= 2 { 1 } else { 2 };
+    let tiles = 1;
     let chunks = codes.terms / CHUNK;
     let tables = [codes.weight.zero, codes.weight.scale, codes.weight.shift].iter().flatten().count() as i64;
     let group = if codes.weight.group == 0 { codes.terms } else { codes.weight.group };
@@ -325,14 +326,15 @@ fn best(
         let table = 4 * tables * groups * block as i64;
         let stage = 16 * 32 * WARPS as i64 * 2 * tiles as i64 + 256 * (8 * columns * along) as i64;
         let sums = 4 * (along * 8 * columns * block) as i64;
-        let room = target.shared_per_block as i64 - 1024 - table;
+        let room = target.shared_per_block as i64 / BLOCKS - 1024 - table;
         let stages = (room / stage).min(10).min(per / along as i64 + 2);
         if stages < 3 || stages * stage < sums {
             continue;
         }
         let blocks =
             ((n + block as i64 - 1) / block as i64) * ((t + 8 * columns as i64 - 1) / (8 * columns) as i64);
-        let waves = ((blocks * split + target.sms as i64 - 1) / target.sms as i64) as f64;
+        let slots = BLOCKS * target.sms as i64;
+        let waves = ((blocks * split + slots - 1) / slots * BLOCKS) as f64;
         let used = t.min(8 * columns as i64);
         let bytes = block as f64 / 2.0 + used as f64;
         let parts =

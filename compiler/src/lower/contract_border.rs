@@ -1,7 +1,8 @@
 //! Few channels: a convolution over an image of at most 8 channels has pixels that are too short to be copied one by one.
 //! Both operands are copied first, channels padded with zeros to 4 or 8 and innermost, the image with a border of
 //! zeros as wide as the filter reaches. Nothing is then read outside, and a line of the filter, all its columns and
-//! channels, is one run of memory, at every place of the filter's window.
+//! channels, is one run of memory, at every place of the filter's window. Where the window moves by two lines, two lines
+//! lie together, a pixel of one beside that of the other: a run then has two lines of the filter.
 
 use super::contract_hopper::{self, Copies, Hopper};
 use super::contract_operand::{Ground, PlainRead, Source};
@@ -39,6 +40,8 @@ pub struct Border {
     run: usize,
     /// Channels of a pixel, padding included.
     pixel: i64,
+    /// The dim of which some neighbours lie together, pixel by pixel, and how many. Its stride is that of so many.
+    pub fold: Option<(usize, i64)>,
 }
 
 /// The tile of a product that the main loop of sm_90a takes with both operands copied, and its copies.
@@ -54,7 +57,7 @@ pub fn choose(
     let found =
         contract_hopper::choose(&ground, cx.target, wishes, Copies { borders: &borders, halves: &[] })?;
     // Padding of lines and channels is work.
-    let most = 3 * shape.folds[0].terms();
+    let most = 4 * shape.folds[0].terms();
     Ok(found.filter(|h| h.terms.padded() <= most).map(|h| (h, borders)))
 }
 
@@ -77,13 +80,24 @@ fn borders(ground: &Ground, wishes: &Wishes) -> Option<([Border; 2], ContractSha
     let columns = (0..c.k.len()).rev().filter(|&k| k != channel && c.k[k].extent > 1);
     let (run, step) = columns.filter_map(|k| Some((k, beside(ground, c, &a, &b, k)?))).next()?;
     let pixel = [2, 4, 8].into_iter().find(|p| *p >= c.k[channel].extent && step * p % CHUNK == 0)?;
-    let border = |p: &PlainRead| Border::new(ground, c, p, channel, run, pixel);
+    // Lines of the filter that lie together: as many as the window moves by.
+    let lines = (0..c.k.len()).filter(|&k| k != channel && k != run && c.k[k].extent > 1);
+    let lines = lines.filter_map(|k| Some((k, beside(ground, c, &a, &b, k)?)));
+    let fold = lines.filter(|&(_, by)| by > 1 && CHUNK % (by * pixel) == 0).next();
+    let border = |p: &PlainRead| Border::new(ground, c, p, [channel, run], pixel, fold);
     let borders = [border(&a)?, border(&b)?];
     if borders[0].tensor == borders[1].tensor {
         return None;
     }
     let mut padded = shape.clone();
-    padded.folds[0].k[channel].extent = pixel;
+    let k = &mut padded.folds[0].k;
+    k[channel].extent = pixel;
+    if let Some((line, by)) = fold {
+        // The line of the filter as two axes: groups of lines, and the line within one (`Form` knows it as the last).
+        k[line].extent = (k[line].extent + by - 1) / by;
+        let within = k[line].clone();
+        k.push(super::contract_pattern::KAxis { lo: 0, extent: by, ..within });
+    }
     Some((borders, padded))
 }
 
@@ -140,9 +154,9 @@ impl Border {
         ground: &Ground,
         c: &Contraction,
         p: &PlainRead,
-        channel: usize,
-        run: usize,
+        [channel, run]: [usize; 2],
         pixel: i64,
+        fold: Option<(usize, i64)>,
     ) -> Option<Border> {
         let t = ground.graph.tensor(p.tensor);
         let (channel, run) = (own_dim(ground, c, p, channel)?, only_dim(ground, c, p, run)?);
@@ -152,20 +166,45 @@ impl Border {
             dims[*d] = (at.lo, at.hi.checked_sub(at.lo)?.checked_add(1)?);
         }
         dims[channel].1 = pixel;
+        let mut folded = None;
+        if let Some((line, by)) = fold {
+            let d = only_dim(ground, c, p, line).filter(|&d| d != run && d != channel)?;
+            // The last group of lines is whole.
+            let more = (by - c.k[line].extent % by) % by;
+            dims[d].1 = (dims[d].1 + more + by - 1) / by * by;
+            folded = Some((d, by));
+        }
+        let by = folded.map_or(1, |f| f.1);
         let mut strides = vec![1; dims.len()];
-        strides[run] = pixel;
+        strides[run] = pixel * by;
         let round = |n: i64| (n + CHUNK - 1) / CHUNK * CHUNK;
-        let mut step = round(dims[run].1.checked_mul(pixel)?);
+        let mut step = round(dims[run].1.checked_mul(pixel * by)?);
         for d in (0..dims.len()).rev().filter(|&d| d != run && d != channel) {
             strides[d] = step;
-            step = step.checked_mul(dims[d].1)?;
+            let groups = if folded.is_some_and(|f| f.0 == d) { dims[d].1 / by } else { dims[d].1 };
+            step = step.checked_mul(groups)?;
         }
-        (step < 1 << 40).then_some(Border { tensor: p.tensor, dims, strides, len: step, channel, run, pixel })
+        let b = Border { tensor: p.tensor, dims, strides, len: step, channel, run, pixel, fold: folded };
+        (step < 1 << 40).then_some(b)
     }
 
-    /// Elements of a line: the pixels along the run.
+    /// Elements of a line: the pixels along the run, of all lines that lie together.
     fn line(&self) -> i64 {
-        (self.dims[self.run].1 * self.pixel + CHUNK - 1) / CHUNK * CHUNK
+        (self.dims[self.run].1 * self.pixel * self.by() + CHUNK - 1) / CHUNK * CHUNK
+    }
+
+    /// Lines that lie together.
+    fn by(&self) -> i64 {
+        self.fold.map_or(1, |f| f.1)
+    }
+
+    /// Elements between lines that lie together.
+    pub fn within(&self) -> i64 {
+        self.pixel
+    }
+
+    fn folds(&self, d: usize) -> bool {
+        self.fold.is_some_and(|f| f.0 == d)
     }
 }
 
@@ -175,18 +214,31 @@ pub fn copy(cx: &mut Lowering<'_>, name: &str, b: &Border, span: Span) -> Result
     let (label, dtype) = (format!("{}_padded", t.name), t.dtype);
     let buffer = cx.workspace(label.clone(), dtype, &[b.len]);
     let mut dims: Vec<usize> = (0..b.dims.len()).filter(|&d| d != b.run && d != b.channel).collect();
-    let mut extents: Vec<i64> = dims.iter().map(|&d| b.dims[d].1).collect();
+    let groups = |&d: &usize| if b.folds(d) { b.dims[d].1 / b.by() } else { b.dims[d].1 };
+    let mut extents: Vec<i64> = dims.iter().map(groups).collect();
     extents.push(b.line() / CHUNK);
     dims.push(b.run);
     launch_points(cx, &format!("{name}_pad_{}", t.name), &extents, span, |e, at| {
         e.know_buffer(buffer, &label, dtype, b.len);
         let run = e.kernel.array("run", Ty::of(dtype.compute()), CHUNK as u32);
-        let outer: Vec<(usize, Num)> =
-            dims.iter().zip(at).filter(|(d, _)| **d != b.run).map(|(&d, n)| (d, b.index(e, d, n))).collect();
-        let inside = outer.iter().filter_map(|(d, n)| b.inside(e, *d, n)).reduce(and);
         let chunk = &at[at.len() - 1];
-        for j in 0..CHUNK / b.pixel {
-            b.pixel(e, &outer, inside.clone(), chunk, j, run);
+        for line in 0..b.by() {
+            let one = |(&d, n): (&usize, &Num)| {
+                let n = match b.folds(d) {
+                    false => n.clone(),
+                    true => {
+                        let n = arith(IntOp::Mul, n.clone(), int_of(n.ty, b.by()));
+                        arith(IntOp::Add, n.clone(), int_of(n.ty, line))
+                    }
+                };
+                (d, b.index(e, d, &n))
+            };
+            let outer: Vec<(usize, Num)> =
+                dims.iter().zip(at).filter(|(d, _)| **d != b.run).map(one).collect();
+            let inside = outer.iter().filter_map(|(d, n)| b.inside(e, *d, n)).reduce(and);
+            for j in 0..CHUNK / b.pixel / b.by() {
+                b.pixel(e, &outer, inside.clone(), chunk, (j, line), run);
+            }
         }
         let ty = chunk.ty;
         let place = dims.iter().zip(at).fold(int_of(ty, 0), |sum, (&d, n)| {
@@ -231,16 +283,16 @@ impl Border {
         outer: &[(usize, Num)],
         inside: Option<Expr>,
         chunk: &Num,
-        j: i64,
+        (j, line): (i64, i64),
         run: ArrayId,
     ) {
         let graph = e.graph;
         let t = graph.tensor(self.tensor);
         let zero = super::contract_loads::zero(t.dtype.compute());
-        let at = |channel: i64| lit32((j * self.pixel + channel) as i32);
+        let at = |channel: i64| lit32(((j * self.by() + line) * self.pixel + channel) as i32);
         (0..self.pixel).for_each(|i| e.push(Stmt::SetElem(run, at(i), zero.clone())));
         e.scope(|e| {
-            let n = arith(IntOp::Mul, chunk.clone(), int_of(chunk.ty, CHUNK / self.pixel));
+            let n = arith(IntOp::Mul, chunk.clone(), int_of(chunk.ty, CHUNK / self.pixel / self.by()));
             let n = arith(IntOp::Add, n, int_of(chunk.ty, j));
             let column = self.index(e, self.run, &n);
             // The line's padding is beyond the run, so its end is always looked at.

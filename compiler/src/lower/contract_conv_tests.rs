@@ -40,7 +40,9 @@ fn few_channels_get_a_border() {
     schedule.set("y", "warpgroups", "", Word::Int(2));
     for channels in [2, 3, 7] {
         for last in [true, false] {
-            for (stride, pad) in [(1, 1), (2, 0), (2, 2), (4, 1)] {
+            // Two channels at every place would be padded to eight.
+            let least = if channels == 2 { 2 } else { 1 };
+            for (stride, pad) in [(1, 1), (2, 0), (2, 2), (4, 1)].into_iter().filter(|s| s.0 >= least) {
                 let plan = conv_of(DType::F16, last, stride, pad, 1, channels);
                 assert!(is_hopper(&plan, &schedule), "{channels} {last} {stride} {pad}");
                 let got = check_as(&plan, "sm_90a", &schedule, &inputs(&plan.graph, 5));

@@ -202,8 +202,13 @@ impl Form {
         for (d, &index) in p.index.iter().enumerate() {
             let checked = border.is_none() && p.checks.iter().any(|x| x.0 == d);
             let (lo, size) = inside(d);
-            if strides[d] != 0 || checked {
-                dims.push(Dim::new(ground, c, rows, index, lo, size, strides[d], checked)?);
+            if strides[d] == 0 && !checked {
+                continue;
+            }
+            let dim = Dim::new(ground, c, rows, index, lo, size, strides[d], checked)?;
+            match border.and_then(|b| b.fold.filter(|f| f.0 == d).map(|f| (b, f.1))) {
+                None => dims.push(dim),
+                Some((b, by)) => dims.extend(dim.folded(by, b.within(), c.k.len() - 1)?),
             }
         }
         let extents = |digits: &[Digit]| digits.iter().map(|d| d.extent).collect();
@@ -400,6 +405,28 @@ impl Dim {
         let batch = digits(&shape.batch)?;
         let rest = at.axes.values().any(|&by| by != 0);
         (!rest).then_some(Dim { stride, size, checked, constant, chosen: false, rows, k, batch })
+    }
+}
+
+impl Dim {
+    /// The dim as groups of `by` places, and the place within one, which is a fold axis of its own: `within` elements a
+    /// step.
+    fn folded(self, by: i64, within: i64, axis: usize) -> Option<[Dim; 2]> {
+        let whole = self.constant % by == 0
+            && self.rows.values().all(|v| v % by == 0)
+            && self.k.values().all(|v| *v == 1)
+            && self.batch.is_empty();
+        if !whole {
+            return None;
+        }
+        let rows = self.rows.into_iter().map(|(i, v)| (i, v / by)).collect();
+        let groups =
+            Dim { size: self.size / by, constant: self.constant / by, rows, batch: BTreeMap::new(), ..self };
+        let (rows, batch) = Default::default();
+        let k = BTreeMap::from([(axis, 1)]);
+        let inner =
+            Dim { stride: within, size: by, checked: false, constant: 0, chosen: false, rows, k, batch };
+        Some([groups, inner])
     }
 }
 

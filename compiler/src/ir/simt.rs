@@ -484,6 +484,15 @@ pub enum Intrinsic {
     ClusterArrive,
     /// Waits until all threads of the cluster have arrived.
     ClusterWait,
+    /// Arrives at the same barrier of a block of the cluster. args: address of the own block's barrier, the block's
+    /// number in the cluster (U32).
+    MbarrierArriveAt,
+    /// As `TmaLoad`, to the same place of several blocks of the cluster, counted on the same barrier of each. A last
+    /// argument has a bit for each block (U32).
+    TmaMulticast {
+        map: ParamId,
+        rank: u8,
+    },
     /// Stores 4 bytes, or 8, to the same place of another block of the cluster, and counts them on its mbarrier.
     /// args: shared address, barrier's address (U32; of the own block: the other's are the same), the other block's
     /// number in the cluster (U32), the value (U32 or U64).

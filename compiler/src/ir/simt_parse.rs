@@ -405,6 +405,7 @@ impl<'a> Parser<'a> {
             "cp_async_wait" => Intrinsic::CpAsyncWait(self.number()?),
             "ldmatrix" => Intrinsic::LdMatrix { count: self.number()?, trans: self.number()? },
             "tma_load" => Intrinsic::TmaLoad { map: ParamId(self.id('&')?), rank: self.number()? },
+            "tma_multicast" => Intrinsic::TmaMulticast { map: ParamId(self.id('&')?), rank: self.number()? },
             "tma_store" => Intrinsic::TmaStore { map: ParamId(self.id('&')?), rank: self.number()? },
             "stmatrix" => Intrinsic::StMatrix { count: self.number()?, trans: self.number()? },
             "bulk_wait" => Intrinsic::BulkWait(self.number()?),

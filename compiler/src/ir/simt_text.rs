@@ -214,6 +214,7 @@ impl Printer<'_> {
             Intrinsic::CpAsyncWait(n) => format!("cp_async_wait {n}"),
             Intrinsic::LdMatrix { count, trans } => format!("ldmatrix {count} {trans}"),
             Intrinsic::TmaLoad { map, rank } => format!("tma_load {} {rank}", self.param(map)),
+            Intrinsic::TmaMulticast { map, rank } => format!("tma_multicast {} {rank}", self.param(map)),
             Intrinsic::TmaStore { map, rank } => format!("tma_store {} {rank}", self.param(map)),
             Intrinsic::StMatrix { count, trans } => format!("stmatrix {count} {trans}"),
             Intrinsic::BulkWait(n) => format!("bulk_wait {n}"),
@@ -333,10 +334,11 @@ fn literal(v: Value) -> String {
 }
 
 /// The intrinsics whose names say all of them.
-pub const PLAIN: [Intrinsic; 14] = [
+pub const PLAIN: [Intrinsic; 15] = [
     Intrinsic::CpAsyncCommit,
     Intrinsic::MbarrierInit,
     Intrinsic::MbarrierArrive,
+    Intrinsic::MbarrierArriveAt,
     Intrinsic::MbarrierExpect,
     Intrinsic::MbarrierWait,
     Intrinsic::FenceMbarrierInit,

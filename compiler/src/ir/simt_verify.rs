@@ -367,7 +367,7 @@ impl Verifier<'_> {
         if let Intrinsic::TmaLoad { map, rank } = op {
             tensor_map(self.k, map, rank, false)?;
         }
-        if let Intrinsic::TmaStore { map, rank } = op {
+        if let Intrinsic::TmaStore { map, rank } | Intrinsic::TmaMulticast { map, rank } = op {
             tensor_map(self.k, map, rank, false)?;
         }
         if let Intrinsic::TmaPixels { map, rank } = op {
@@ -465,7 +465,10 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
             half(dtype)?;
             Ok((vec![Some(Ty::U32); 3], vec![Ty::U32]))
         }
-        Intrinsic::MbarrierInit | Intrinsic::MbarrierExpect | Intrinsic::MbarrierWait => {
+        Intrinsic::MbarrierInit
+        | Intrinsic::MbarrierExpect
+        | Intrinsic::MbarrierWait
+        | Intrinsic::MbarrierArriveAt => {
             Ok((vec![Some(Ty::U32); 2], vec![]))
         }
         Intrinsic::MbarrierArrive | Intrinsic::NamedBarrier { .. } => Ok((vec![Some(Ty::U32)], vec![])),
@@ -489,6 +492,12 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
         Intrinsic::TmaLoad { rank, .. } => {
             let mut args = vec![Some(Ty::U32); 2];
             args.extend(vec![Some(Ty::I32); rank as usize]);
+            Ok((args, vec![]))
+        }
+        Intrinsic::TmaMulticast { rank, .. } => {
+            let mut args = vec![Some(Ty::U32); 2];
+            args.extend(vec![Some(Ty::I32); rank as usize]);
+            args.push(Some(Ty::U32));
             Ok((args, vec![]))
         }
         Intrinsic::TmaStore { rank, .. } => {

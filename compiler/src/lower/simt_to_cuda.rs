@@ -379,7 +379,7 @@ impl<'a> Printer<'a> {
 
     fn intrinsic(&mut self, op: Intrinsic, outs: &[Place], args: &[Expr]) {
         let name = intrinsics::name(op);
-        if matches!(op, Intrinsic::TmaLoad { .. } | Intrinsic::TmaPixels { .. } | Intrinsic::TmaStore { .. })
+        if matches!(op, Intrinsic::TmaLoad { .. } | Intrinsic::TmaPixels { .. } | Intrinsic::TmaMulticast { .. } | Intrinsic::TmaStore { .. })
         {
             self.writer.helpers.insert("tensor_map");
         }
@@ -412,7 +412,7 @@ impl<'a> Printer<'a> {
         } else {
             operands.extend(args.iter().map(|a| self.writer.expr(a, Prec::Any)));
         }
-        if let Intrinsic::TmaLoad { map, .. } | Intrinsic::TmaPixels { map, .. } = op {
+        if let Intrinsic::TmaLoad { map, .. } | Intrinsic::TmaPixels { map, .. } | Intrinsic::TmaMulticast { map, .. } = op {
             operands.insert(2, format!("&{}", self.writer.params[map.0 as usize]));
         }
         if let Intrinsic::TmaStore { map, .. } = op {

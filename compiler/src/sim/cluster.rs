@@ -5,11 +5,19 @@
 //! - A store to another block is checked when it lands: the barrier that counts it was initialised before a barrier
 //!   of the cluster that the storing thread had passed, and no thread of the receiving block touches the bytes after
 //!   that barrier without having waited for the count.
+//! - A copy to several blocks is checked in each as if its issuing thread were of that block: it knows what arrivals at
+//!   its own block's mbarriers told it of the other's accesses, and what the cluster's barrier ordered.
 
 use super::block::Block;
+use super::code::Space;
+use super::engine::{Copy, merge};
 use super::lanes::{Reg, lanes};
 use super::report::{Fail, Kind, SimError};
+use super::shared::Order;
 use super::warp::{Stop, Warp};
+
+/// The number of a thread of another block: none of this one's.
+const FOREIGN: u16 = 0x3ffe;
 
 type Result<T> = std::result::Result<T, Fail>;
 
@@ -24,6 +32,9 @@ pub struct State {
     sent: Vec<Remote>,
     /// Stores on their way to this one.
     coming: Vec<Remote>,
+    /// Copies and arrivals for other blocks.
+    casts: Vec<Cast>,
+    arrivals: Vec<Arrival>,
 }
 
 impl State {
@@ -31,6 +42,24 @@ impl State {
     pub fn epoch(&self) -> u32 {
         self.passed.len() as u32
     }
+}
+
+/// A copy that goes to another block too.
+struct Cast {
+    block: u32,
+    copy: Copy,
+    /// What its issuing warp knows of the other block.
+    known: Vec<u32>,
+    epoch: u32,
+}
+
+struct Arrival {
+    block: u32,
+    from: u32,
+    barrier: u32,
+    given: Vec<u32>,
+    epoch: u32,
+    pc: usize,
 }
 
 struct Remote {
@@ -43,6 +72,92 @@ struct Remote {
 }
 
 impl Block<'_> {
+    /// The block's number in its cluster.
+    pub fn rank(&self) -> u32 {
+        (self.linear % self.launch.cluster as u64) as u32
+    }
+
+    /// args: shared address, barrier, coordinates; `others`: a bit for each block.
+    pub fn multicast(&mut self, w: &Warp, param: u32, args: &[Reg], others: u32) -> Result<()> {
+        for i in lanes(w.mask) {
+            for block in (0..32).filter(|b| others >> b & 1 != 0) {
+                self.is_member(block, i)?;
+                let copy = self.boxed(w, i, param, args)?;
+                let known = w.peers.get(&block).cloned().unwrap_or_default();
+                let epoch = self.engine.cluster.epoch();
+                self.engine.cluster.casts.push(Cast { block, copy, known, epoch });
+            }
+        }
+        Ok(())
+    }
+
+    /// args: address, block of the cluster.
+    pub fn arrive_at(&mut self, w: &Warp, args: &[Reg]) -> Result<()> {
+        let (given, from, epoch) = (self.given(w), self.rank(), self.engine.cluster.epoch());
+        for i in lanes(w.mask) {
+            let (barrier, block) = (w.regs.get::<u32>(args[0])[i], w.regs.get::<u32>(args[1])[i]);
+            self.is_member(block, i)?;
+            if block == from {
+                self.arrive_here(w, i, barrier, 0, &given)?;
+                continue;
+            }
+            let arrival = Arrival { block, from, barrier, given: given.clone(), epoch, pc: w.pc };
+            self.engine.cluster.arrivals.push(arrival);
+        }
+        Ok(())
+    }
+
+    fn is_member(&self, block: u32, lane: usize) -> Result<()> {
+        if block < self.launch.cluster {
+            return Ok(());
+        }
+        let message = format!("block {block} of a cluster of {}", self.launch.cluster);
+        Err(Fail::new(Kind::OutOfBounds, lane, message))
+    }
+
+    /// Whether another block may use this barrier, which it knows since a barrier of the cluster.
+    fn is_known(&self, barrier: u32, epoch: u32) -> Result<()> {
+        if self.engine.barriers.get(&barrier).is_some_and(|b| b.epoch < epoch) {
+            return Ok(());
+        }
+        let message = format!(
+            "byte {barrier} of another block is no barrier whose initialisation the cluster has waited for"
+        );
+        Err(Fail::new(Kind::Uninitialised, 0, message))
+    }
+
+    /// A copy from another block begins.
+    fn receive(&mut self, cast: Cast) -> Result<()> {
+        self.is_known(cast.copy.barrier, cast.epoch)?;
+        if self.checks {
+            let passed = self.engine.cluster.passed[cast.epoch as usize - 1];
+            let warps = self.threads().div_ceil(32);
+            let mut seen = vec![passed; warps + 1];
+            merge(&mut seen, &cast.known);
+            let (pc, clock) = (cast.copy.pc as u32, self.clock);
+            let order = Order { thread: FOREIGN, pc, clock, block_start: 0, warp_start: 0, seen: &seen };
+            for (byte, _) in &cast.copy.chunks {
+                let noted = self.shared.note_copy(*byte as usize, 16, &order);
+                noted.map_err(|f| self.shared_fail(Space::Global(0), *byte as usize, 0, true, f))?;
+            }
+        }
+        self.engine.copies.push(cast.copy);
+        Ok(())
+    }
+
+    fn receive_arrival(&mut self, a: &Arrival) -> Result<()> {
+        self.is_known(a.barrier, a.epoch)?;
+        let Some(b) = self.engine.barriers.get_mut(&a.barrier) else { return Ok(()) };
+        if b.pending == 0 {
+            let message = format!("more than {} arrivals in one phase of the barrier at byte {}", b.count, a.barrier);
+            return Err(Fail::new(Kind::Race, 0, message));
+        }
+        merge(b.peers_given.entry(a.from).or_default(), &a.given);
+        b.pending -= 1;
+        b.advance();
+        Ok(())
+    }
+
     pub fn arrive_cluster(&mut self, w: &mut Warp) -> Result<()> {
         w.whole("an arrival at the cluster's barrier")?;
         let arrived = &mut self.engine.cluster.arrived;
@@ -71,10 +186,7 @@ impl Block<'_> {
         for i in lanes(w.mask) {
             let word = |r: Reg| w.regs.get::<u32>(r)[i];
             let (at, barrier, block) = (word(args[0]), word(args[1]), word(args[2]));
-            if block >= self.launch.cluster {
-                let message = format!("block {block} of a cluster of {}", self.launch.cluster);
-                return Err(Fail::new(Kind::OutOfBounds, i, message));
-            }
+            self.is_member(block, i)?;
             if !at.is_multiple_of(bytes) || (at + bytes) as usize > self.shared.data.len() {
                 let message = format!("a store of {bytes} bytes at byte {at} of shared memory");
                 return Err(Fail::new(Kind::OutOfBounds, i, message));
@@ -101,13 +213,10 @@ impl Block<'_> {
             let message = "a store from another block of the cluster lands where the block has ended";
             return fail(self, Kind::Race, message.into());
         }
-        let known = self.engine.barriers.get(&r.barrier).is_some_and(|b| b.epoch < r.epoch);
-        if !known {
-            let message = format!(
-                "byte {} of another block is no barrier whose initialisation the cluster has waited for",
-                r.barrier
-            );
-            return fail(self, Kind::Uninitialised, message);
+        if let Err(f) = self.is_known(r.barrier, r.epoch) {
+            let mut e = self.error(w, f);
+            e.span = self.span_of(r.pc);
+            return Some(Err(e));
         }
         let since = self.engine.cluster.passed[r.epoch as usize - 1];
         if self.checks && self.shared.touched_since(r.at as usize, r.data.len(), since) {
@@ -137,6 +246,24 @@ impl<'a> Member<'a> {
 
     fn ended(&self) -> bool {
         self.stops.iter().all(|s| *s == Some(Stop::End))
+    }
+
+    /// Whether another block may still reach this one.
+    fn open(&self) -> Result<()> {
+        match self.ended() {
+            false => Ok(()),
+            true => {
+                let message = "a copy or an arrival of another block of the cluster, where the block has ended";
+                Err(Fail::new(Kind::Race, 0, message))
+            }
+        }
+    }
+
+    /// An error that another block caused at `pc`.
+    fn foreign(&self, fail: Fail, pc: usize) -> SimError {
+        let mut e = self.block.error(&self.warps[0], fail);
+        e.span = self.block.span_of(pc);
+        e
     }
 
     /// Goes on as far as the block can by itself. False if it cannot.
@@ -179,6 +306,7 @@ pub fn run(members: &mut [Member<'_>], first: u64) -> std::result::Result<(), Si
                 members[r.block as usize].block.engine.cluster.coming.push(r);
             }
         }
+        moved |= exchange(members)?;
         if moved || open_barrier(members) || land_one(members)? {
             continue;
         }
@@ -187,6 +315,27 @@ pub fn run(members: &mut [Member<'_>], first: u64) -> std::result::Result<(), Si
         }
         return Err(stuck(members));
     }
+}
+
+/// Hands copies and arrivals to the blocks that they are for. False if there are none.
+fn exchange(members: &mut [Member<'_>]) -> std::result::Result<bool, SimError> {
+    let mut any = false;
+    for i in 0..members.len() {
+        let state = &mut members[i].block.engine.cluster;
+        let (casts, arrivals) = (std::mem::take(&mut state.casts), std::mem::take(&mut state.arrivals));
+        any |= !casts.is_empty() || !arrivals.is_empty();
+        for cast in casts {
+            let (m, pc) = (&mut members[cast.block as usize], cast.copy.pc);
+            let done = m.open().and_then(|()| m.block.receive(cast));
+            done.map_err(|f| m.foreign(f, pc))?;
+        }
+        for a in arrivals {
+            let m = &mut members[a.block as usize];
+            let done = m.open().and_then(|()| m.block.receive_arrival(&a));
+            done.map_err(|f| m.foreign(f, a.pc))?;
+        }
+    }
+    Ok(any)
 }
 
 /// The cluster's barrier opens if all threads stand at it.

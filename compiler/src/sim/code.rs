@@ -264,6 +264,7 @@ impl Op {
                 | Intrinsic::TmaLoad { .. }
                 | Intrinsic::TmaPixels { .. }
                 | Intrinsic::StoreAsync { .. }
+                | Intrinsic::TmaMulticast { .. }
                 | Intrinsic::TmaStore { .. }
                 | Intrinsic::StMatrix { .. } => Class::Memory,
                 Intrinsic::Philox | Intrinsic::HalfFma { .. } => Class::Int,

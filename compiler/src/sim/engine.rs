@@ -27,7 +27,7 @@ type Result<T> = std::result::Result<T, Fail>;
 #[derive(Default)]
 pub struct Engine {
     pub(super) barriers: BTreeMap<u32, Mbarrier>,
-    copies: Vec<Copy>,
+    pub(super) copies: Vec<Copy>,
     pub(super) cluster: super::cluster::State,
     /// For each warp the clock of its last fence before the engine reads what it stored.
     fences: BTreeMap<usize, u32>,
@@ -42,20 +42,24 @@ impl Engine {
 pub(super) struct Mbarrier {
     /// How many barriers of the cluster its block had passed when it was initialised.
     pub epoch: u32,
-    count: u32,
+    pub count: u32,
     /// Arrivals and bytes that the phase still waits for.
-    pending: u32,
+    pub pending: u32,
     bytes: i64,
     /// Completed phases.
     phase: u32,
     /// What arrivals gave, and what waiting takes.
-    given: Vec<u32>,
+    pub given: Vec<u32>,
     taken: Vec<u32>,
+    /// The same by block of the cluster: what is known of that block's warps.
+    pub peers_given: BTreeMap<u32, Vec<u32>>,
+    peers_taken: BTreeMap<u32, Vec<u32>>,
 }
 
 impl Mbarrier {
-    fn advance(&mut self) {
+    pub fn advance(&mut self) {
         if self.pending == 0 && self.bytes == 0 {
+            self.peers_taken.clone_from(&self.peers_given);
             self.phase += 1;
             self.pending = self.count;
             self.taken.clone_from(&self.given);
@@ -67,11 +71,11 @@ impl Mbarrier {
     }
 }
 
-struct Copy {
-    barrier: u32,
-    bytes: u32,
-    chunks: Vec<(u32, [u8; 16])>,
-    pc: usize,
+pub(super) struct Copy {
+    pub barrier: u32,
+    pub bytes: u32,
+    pub chunks: Vec<(u32, [u8; 16])>,
+    pub pc: usize,
 }
 
 /// The products of a warp that are not retired.
@@ -98,6 +102,14 @@ struct Product {
     outs: Vec<Out>,
 }
 
+/// The later of each pair of clocks.
+pub(super) fn merge(into: &mut Vec<u32>, from: &[u32]) {
+    into.resize(into.len().max(from.len()), 0);
+    for (a, b) in into.iter_mut().zip(from) {
+        *a = (*a).max(*b);
+    }
+}
+
 /// Whether an intrinsic is one of this file.
 pub fn takes(op: Intrinsic) -> bool {
     matches!(
@@ -110,6 +122,8 @@ pub fn takes(op: Intrinsic) -> bool {
             | Intrinsic::FenceProxyAsync
             | Intrinsic::TmaLoad { .. }
             | Intrinsic::TmaPixels { .. }
+            | Intrinsic::TmaMulticast { .. }
+            | Intrinsic::MbarrierArriveAt
             | Intrinsic::TmaStore { .. }
             | Intrinsic::BulkCommit
             | Intrinsic::BulkWait(_)
@@ -136,6 +150,7 @@ impl Block<'_> {
         match op {
             Intrinsic::MbarrierInit => self.init_barrier(w, args)?,
             Intrinsic::MbarrierArrive => self.arrive(w, args[0], None)?,
+            Intrinsic::MbarrierArriveAt => self.arrive_at(w, args)?,
             Intrinsic::MbarrierExpect => self.arrive(w, args[0], Some(args[1]))?,
             Intrinsic::MbarrierWait => return self.wait_phase(w, args),
             Intrinsic::FenceMbarrierInit => {}
@@ -145,6 +160,14 @@ impl Block<'_> {
             }
             Intrinsic::TmaLoad { map, .. } | Intrinsic::TmaPixels { map, .. } => {
                 self.copy_box(w, map.0, args)?
+            }
+            Intrinsic::TmaMulticast { map, .. } => {
+                let (mask, args) = args.split_last().expect("the signature has a mask");
+                let (mask, own) = (uniform::<u32>(w, *mask, "the blocks of a copy")?, self.rank());
+                self.multicast(w, map.0, args, mask & !(1 << own))?;
+                if mask >> own & 1 != 0 {
+                    self.copy_box(w, map.0, args)?;
+                }
             }
             Intrinsic::TmaStore { map, .. } => self.store_box(w, map.0, args)?,
             Intrinsic::BulkCommit => w.stores.commit(w.mask),
@@ -189,7 +212,10 @@ impl Block<'_> {
             let clocks = vec![0; entries];
             let epoch = self.engine.cluster.epoch();
             let (given, taken) = (clocks.clone(), clocks);
-            let barrier = Mbarrier { epoch, count, pending: count, bytes: 0, phase: 0, given, taken };
+            let (peers_given, peers_taken) = Default::default();
+            let (pending, bytes, phase) = (count, 0, 0);
+            let barrier =
+                Mbarrier { epoch, count, pending, bytes, phase, given, taken, peers_given, peers_taken };
             self.engine.barriers.insert(at, barrier);
         }
         Ok(())
@@ -208,6 +234,17 @@ impl Block<'_> {
     }
 
     fn arrive(&mut self, w: &Warp, at: Reg, bytes: Option<Reg>) -> Result<()> {
+        let given = self.given(w);
+        for i in lanes(w.mask) {
+            let at = w.regs.get::<u32>(at)[i];
+            let bytes = bytes.map_or(0, |b| w.regs.get::<u32>(b)[i]);
+            self.arrive_here(w, i, at, bytes, &given)?;
+        }
+        Ok(())
+    }
+
+    /// What an arrival of these lanes gives: for each warp the clock up to which its accesses come before.
+    pub(super) fn given(&mut self, w: &Warp) -> Vec<u32> {
         // What the warp's other lanes did since its last synchronisation is not given by this one's arrival.
         let own = if w.mask == w.all {
             self.clock += 1;
@@ -215,26 +252,24 @@ impl Block<'_> {
         } else {
             w.start
         };
-        for i in lanes(w.mask) {
-            let at = w.regs.get::<u32>(at)[i];
-            let bytes = bytes.map_or(0, |b| w.regs.get::<u32>(b)[i]);
-            self.known_barrier(w, i, at)?;
-            let Some(b) = self.engine.barriers.get_mut(&at) else { continue };
-            if b.pending == 0 {
-                let message =
-                    format!("more than {} arrivals in one phase of the barrier at byte {at}", b.count);
-                return Err(Fail::new(Kind::Race, i, message));
-            }
-            for (given, seen) in b.given.iter_mut().zip(&w.seen) {
-                *given = (*given).max(*seen);
-            }
-            if let Some(given) = b.given.get_mut(w.index) {
-                *given = (*given).max(own);
-            }
-            b.bytes += bytes as i64;
-            b.pending -= 1;
-            b.advance();
+        let mut given = w.seen.clone();
+        if let Some(g) = given.get_mut(w.index) {
+            *g = (*g).max(own);
         }
+        given
+    }
+
+    pub(super) fn arrive_here(&mut self, w: &Warp, lane: usize, at: u32, bytes: u32, given: &[u32]) -> Result<()> {
+        self.known_barrier(w, lane, at)?;
+        let Some(b) = self.engine.barriers.get_mut(&at) else { return Ok(()) };
+        if b.pending == 0 {
+            let message = format!("more than {} arrivals in one phase of the barrier at byte {at}", b.count);
+            return Err(Fail::new(Kind::Race, lane, message));
+        }
+        merge(&mut b.given, given);
+        b.bytes += bytes as i64;
+        b.pending -= 1;
+        b.advance();
         Ok(())
     }
 
@@ -251,8 +286,9 @@ impl Block<'_> {
         for (w, stop) in warps.iter_mut().zip(stops) {
             let Some(Stop::Phase(at, parity)) = *stop else { continue };
             let Some(b) = self.engine.barriers.get(&at).filter(|b| b.completed(parity)) else { continue };
-            for (seen, taken) in w.seen.iter_mut().zip(&b.taken) {
-                *seen = (*seen).max(*taken);
+            merge(&mut w.seen, &b.taken);
+            for (&block, taken) in &b.peers_taken {
+                merge(w.peers.entry(block).or_default(), taken);
             }
             w.pc += 1;
             *stop = None;
@@ -341,36 +377,41 @@ impl Block<'_> {
 
     /// args: shared address, barrier, coordinates.
     fn copy_box(&mut self, w: &Warp, param: u32, args: &[Reg]) -> Result<()> {
-        let Some(map) = self.launch.maps[param as usize] else {
-            return Err(Fail::new(Kind::Malformed, 0, "a copy of boxes without a tensor map"));
-        };
         for i in lanes(w.mask) {
-            let (to, barrier) = (w.regs.get::<u32>(args[0])[i], w.regs.get::<u32>(args[1])[i]);
-            let at: Vec<i64> = args[2..].iter().map(|&r| w.regs.get::<i32>(r)[i] as i64).collect();
-            self.known_barrier(w, i, barrier)?;
-            let align = if map.swizzle == Swizzle::None { 128 } else { 8 * map.swizzle.width() };
-            if !to.is_multiple_of(align) || at[0] * map.dtype.bits() as i64 / 8 % 16 != 0 {
-                let message = format!(
-                    "a box at {at:?} to byte {to} of shared memory, which is to be a multiple of {align}"
-                );
-                return Err(Fail::new(Kind::Misaligned, i, message));
-            }
-            if (to + map.bytes()) as usize > self.shared.data.len() {
-                let message = format!("a box of {} bytes to byte {to} of shared memory", map.bytes());
-                return Err(Fail::new(Kind::OutOfBounds, i, message));
-            }
-            let chunks = self.read_box(w, i, param, map, to, &at)?;
+            let copy = self.boxed(w, i, param, args)?;
+            self.known_barrier(w, i, copy.barrier)?;
             if self.checks {
                 let order = self.shared_order(w, i);
-                for (byte, _) in &chunks {
+                for (byte, _) in &copy.chunks {
                     let noted = self.shared.note_copy(*byte as usize, 16, &order);
                     noted.map_err(|f| self.shared_fail(Space::Global(0), *byte as usize, i, true, f))?;
                 }
             }
-            self.counters.global_read += map.bytes() as u64;
-            self.engine.copies.push(Copy { barrier, bytes: map.bytes(), chunks, pc: w.pc });
+            self.counters.global_read += copy.bytes as u64;
+            self.engine.copies.push(copy);
         }
         Ok(())
+    }
+
+    /// What a lane's copy of a box carries.
+    pub(super) fn boxed(&mut self, w: &Warp, lane: usize, param: u32, args: &[Reg]) -> Result<Copy> {
+        let Some(map) = self.launch.maps[param as usize] else {
+            return Err(Fail::new(Kind::Malformed, 0, "a copy of boxes without a tensor map"));
+        };
+        let (to, barrier) = (w.regs.get::<u32>(args[0])[lane], w.regs.get::<u32>(args[1])[lane]);
+        let at: Vec<i64> = args[2..].iter().map(|&r| w.regs.get::<i32>(r)[lane] as i64).collect();
+        let align = if map.swizzle == Swizzle::None { 128 } else { 8 * map.swizzle.width() };
+        if !to.is_multiple_of(align) || at[0] * map.dtype.bits() as i64 / 8 % 16 != 0 {
+            let message =
+                format!("a box at {at:?} to byte {to} of shared memory, which is to be a multiple of {align}");
+            return Err(Fail::new(Kind::Misaligned, lane, message));
+        }
+        if (to + map.bytes()) as usize > self.shared.data.len() {
+            let message = format!("a box of {} bytes to byte {to} of shared memory", map.bytes());
+            return Err(Fail::new(Kind::OutOfBounds, lane, message));
+        }
+        let chunks = self.read_box(w, lane, param, map, to, &at)?;
+        Ok(Copy { barrier, bytes: map.bytes(), chunks, pc: w.pc })
     }
 
     /// The 16-byte chunks of a box, each with where it goes.
@@ -619,232 +660,4 @@ fn uniform<T: super::lanes::Lane + PartialEq>(w: &Warp, r: Reg, what: &str) -> R
         None => Ok(first),
         Some(i) => Err(Fail::new(Kind::PartialWarp, i, format!("{what} differs between threads"))),
     }
-}
-
-/// The C name of an intrinsic's function.
-pub fn name(op: Intrinsic) -> String {
-    match op {
-        Intrinsic::MbarrierInit => "mbarrier_init".into(),
-        Intrinsic::MbarrierArrive => "mbarrier_arrive".into(),
-        Intrinsic::MbarrierExpect => "mbarrier_expect".into(),
-        Intrinsic::MbarrierWait => "mbarrier_wait".into(),
-        Intrinsic::FenceMbarrierInit => "fence_mbarrier_init".into(),
-        Intrinsic::FenceProxyAsync => "fence_proxy_async".into(),
-        Intrinsic::TmaLoad { rank, .. } => format!("tma_load_{rank}d"),
-        Intrinsic::TmaPixels { rank, .. } => format!("tma_pixels_{rank}d"),
-        Intrinsic::TmaStore { rank, .. } => format!("tma_store_{rank}d"),
-        Intrinsic::BulkCommit => "bulk_commit".into(),
-        Intrinsic::BulkWait(n) => format!("bulk_wait<{n}>"),
-        Intrinsic::WgmmaFence => "wgmma_fence".into(),
-        Intrinsic::WgmmaCommit => "wgmma_commit".into(),
-        Intrinsic::WgmmaWait(n) => format!("wgmma_wait<{n}>"),
-        Intrinsic::Wgmma { dtypes: [a, b], n, trans } => {
-            let lie = trans.map(|t| if t { 't' } else { 'n' });
-            let k = 256 / a.bits();
-            format!("wgmma_m64n{n}k{k}_{}_{}_{}{}", a.name(), b.name(), lie[0], lie[1])
-        }
-        Intrinsic::SetMaxRegisters { more, count } => {
-            format!("{}_registers<{count}>", if more { "more" } else { "fewer" })
-        }
-        Intrinsic::NamedBarrier { threads } => format!("named_barrier<{threads}>"),
-        Intrinsic::ClusterArrive => "cluster_arrive".into(),
-        Intrinsic::ClusterWait => "cluster_wait".into(),
-        Intrinsic::StoreAsync { wide } => format!("store_async_{}", if wide { 64 } else { 32 }),
-        _ => String::new(),
-    }
-}
-
-/// The C function of an intrinsic, around its PTX.
-pub fn definition(op: Intrinsic) -> String {
-    let function = |head: &str, comment: &str, ptx: &str, operands: &str| {
-        format!(
-            "// {comment}\n{head} {{\n    asm volatile(\"{ptx}\" :: {operands}{}\"memory\");\n}}\n",
-            if operands.is_empty() { ": " } else { " : " }
-        )
-        .replace("::  :", ":::")
-    };
-    let plain = |params: &str, comment: &str, ptx: &str, operands: &str| {
-        let name = name(op);
-        function(&format!("__device__ __forceinline__ void {name}({params})"), comment, ptx, operands)
-    };
-    let numbered = |comment: &str, ptx: &str| {
-        let name = name(op);
-        let name = name.split('<').next().unwrap_or("");
-        let head = format!("template <int N> __device__ __forceinline__ void {name}()");
-        function(&head, comment, ptx, "\"n\"(N)")
-    };
-    match op {
-        Intrinsic::MbarrierInit => plain(
-            "u32 barrier, u32 count",
-            "A barrier whose phases are of `count` arrivals.",
-            "mbarrier.init.shared::cta.b64 [%0], %1;",
-            "\"r\"(barrier), \"r\"(count)",
-        ),
-        Intrinsic::MbarrierArrive => {
-            plain("u32 barrier", "Arrives.", "mbarrier.arrive.shared::cta.b64 _, [%0];", "\"r\"(barrier)")
-        }
-        Intrinsic::MbarrierExpect => plain(
-            "u32 barrier, u32 bytes",
-            "Arrives; the phase also waits for so many bytes of copies.",
-            "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;",
-            "\"r\"(barrier), \"r\"(bytes)",
-        ),
-        Intrinsic::MbarrierWait => "// Waits until the phase of this parity has completed.\n\
-             __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {\n    \
-             u32 done;\n    do {\n        \
-             asm volatile(\"{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; \
-             selp.u32 %0, 1, 0, p; }\"\n            \
-             : \"=r\"(done) : \"r\"(barrier), \"r\"(parity) : \"memory\");\n    } while (!done);\n}\n"
-            .into(),
-        Intrinsic::FenceMbarrierInit => plain(
-            "",
-            "Makes initialised barriers known to copies.",
-            "fence.mbarrier_init.release.cluster;",
-            "",
-        ),
-        Intrinsic::FenceProxyAsync => plain(
-            "",
-            "What ordinary stores wrote to shared memory is seen by copies and matrix instructions.",
-            "fence.proxy.async.shared::cta;",
-            "",
-        ),
-        Intrinsic::TmaLoad { rank, .. } => tma_load_definition(rank as usize),
-        Intrinsic::TmaPixels { rank, .. } => tma_pixels_definition(rank as usize),
-        Intrinsic::TmaStore { rank, .. } => tma_store_definition(rank as usize),
-        Intrinsic::BulkCommit => {
-            plain("", "Closes this thread's group of stores.", "cp.async.bulk.commit_group;", "")
-        }
-        Intrinsic::BulkWait(_) => numbered(
-            "Waits until at most N of this thread's groups of stores have still to read shared memory.",
-            "cp.async.bulk.wait_group.read %0;",
-        ),
-        Intrinsic::WgmmaFence => plain(
-            "",
-            "Before matrix instructions: registers are as written.",
-            "wgmma.fence.sync.aligned;",
-            "",
-        ),
-        Intrinsic::WgmmaCommit => {
-            plain("", "Closes a group of matrix instructions.", "wgmma.commit_group.sync.aligned;", "")
-        }
-        Intrinsic::WgmmaWait(_) => numbered(
-            "Waits until at most N groups of matrix instructions are under way.",
-            "wgmma.wait_group.sync.aligned %0;",
-        ),
-        Intrinsic::SetMaxRegisters { more, .. } => numbered(
-            "The warpgroup's registers a thread from here on.",
-            if more { "setmaxnreg.inc.sync.aligned.u32 %0;" } else { "setmaxnreg.dec.sync.aligned.u32 %0;" },
-        ),
-        Intrinsic::NamedBarrier { .. } => "// A barrier of N threads.\n\
-             template <int N> __device__ __forceinline__ void named_barrier(u32 id) {\n    \
-             asm volatile(\"bar.sync %0, %1;\" :: \"r\"(id), \"n\"(N) : \"memory\");\n}\n"
-            .into(),
-        Intrinsic::Wgmma { dtypes, n, trans } => wgmma_definition(dtypes, n as usize, trans),
-        Intrinsic::ClusterArrive => plain(
-            "",
-            "Arrives at the cluster's barrier; of memory, only initialised barriers are ordered.",
-            "barrier.cluster.arrive.relaxed.aligned;",
-            "",
-        ),
-        Intrinsic::ClusterWait => {
-            plain("", "Waits for the cluster's threads.", "barrier.cluster.wait.acquire.aligned;", "")
-        }
-        Intrinsic::StoreAsync { wide } => store_async_definition(wide),
-        _ => String::new(),
-    }
-}
-
-fn store_async_definition(wide: bool) -> String {
-    let (bits, ty, kind) = if wide { (64, "u64", "l") } else { (32, "u32", "r") };
-    format!(
-        "// Stores to this place in another block of the cluster, counted on that block's barrier.\n\
-         __device__ __forceinline__ void store_async_{bits}(u32 to, u32 barrier, u32 block, {ty} value) {{\n    \
-         asm volatile(\"{{ .reg .b32 a, b; mapa.shared::cluster.u32 a, %0, %2; mapa.shared::cluster.u32 b, %1, %2; \"\n        \
-         \"st.async.shared::cluster.mbarrier::complete_tx::bytes.b{bits} [a], %3, [b]; }}\"\n        \
-         :: \"r\"(to), \"r\"(barrier), \"r\"(block), \"{kind}\"(value) : \"memory\");\n}}\n"
-    )
-}
-
-fn tma_load_definition(rank: usize) -> String {
-    let params: String = (0..rank).map(|i| format!(", int x{i}")).collect();
-    let places: Vec<String> = (0..rank).map(|i| format!("%{}", i + 3)).collect();
-    let operands: String = (0..rank).map(|i| format!(", \"r\"(x{i})")).collect();
-    format!(
-        "// Copies the box at these coordinates to shared memory; its bytes are counted on the barrier.\n\
-         __device__ __forceinline__ void tma_load_{rank}d(u32 to, u32 barrier, const TensorMap* map{params}) {{\n    \
-         asm volatile(\"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes \
-         [%0], [%1, {{{}}}], [%2];\"\n        \
-         :: \"r\"(to), \"l\"(map), \"r\"(barrier){operands} : \"memory\");\n}}\n",
-        places.join(", ")
-    )
-}
-
-fn tma_store_definition(rank: usize) -> String {
-    let params: String = (0..rank).map(|i| format!(", int x{i}")).collect();
-    let places: Vec<String> = (0..rank).map(|i| format!("%{}", i + 2)).collect();
-    let operands: String = (0..rank).map(|i| format!(", \"r\"(x{i})")).collect();
-    format!(
-        "// Copies the box at these coordinates from shared memory.\n\
-         __device__ __forceinline__ void tma_store_{rank}d(u32 from, const TensorMap* map{params}) {{\n    \
-         asm volatile(\"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group [%1, {{{}}}], [%0];\"\n        \
-         :: \"r\"(from), \"l\"(map){operands} : \"memory\");\n}}\n",
-        places.join(", ")
-    )
-}
-
-fn tma_pixels_definition(rank: usize) -> String {
-    let inner = rank - 2;
-    let params: String = (0..rank).map(|i| format!(", int x{i}")).collect();
-    let offsets: String = (0..inner).map(|i| format!(", int o{i}")).collect();
-    let list = |from: usize, n: usize| -> String {
-        (from..from + n).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ")
-    };
-    let (places, moves) = (list(3, rank), list(3 + rank, inner));
-    let operands: String = (0..rank).map(|i| format!(", \"r\"(x{i})")).collect();
-    let shorts: String = (0..inner).map(|i| format!(", \"h\"((unsigned short)o{i})")).collect();
-    format!(
-        "// Copies pixels in a row from this one on, all moved by the offsets; their bytes are counted on the barrier.\n\
-         __device__ __forceinline__ void tma_pixels_{rank}d(u32 to, u32 barrier, const TensorMap* map{params}{offsets}) {{\n    \
-         asm volatile(\"cp.async.bulk.tensor.{rank}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes \
-         [%0], [%1, {{{places}}}], [%2], {{{moves}}};\"\n        \
-         :: \"r\"(to), \"l\"(map), \"r\"(barrier){operands}{shorts} : \"memory\");\n}}\n"
-    )
-}
-
-/// How PTX names an operand of a matrix instruction.
-fn ptx_type(dtype: DType) -> &'static str {
-    match dtype {
-        DType::I8 => "s8",
-        DType::F32 => "tf32",
-        d => d.name(),
-    }
-}
-
-fn wgmma_definition(dtypes: [DType; 2], n: usize, trans: [bool; 2]) -> String {
-    let regs = n / 2;
-    let integer = matches!(dtypes[0], DType::I8 | DType::U8);
-    let (c_type, sum, letter) = if integer { ("int", "s32", 'r') } else { ("float", "f32", 'f') };
-    let places: Vec<String> = (0..regs).map(|i| format!("%{i}")).collect();
-    let outs: Vec<String> = (0..regs).map(|i| format!("\"+{letter}\"(d[{i}])")).collect();
-    // Integers have no sign operands, and only 16-bit operands can lie along M or N.
-    let [a, b] = trans.map(|t| t as u8);
-    let rest = match (integer, dtypes[0].bits()) {
-        (true, _) => String::new(),
-        (false, 16) => format!(", 1, 1, {a}, {b}"),
-        _ => ", 1, 1".into(),
-    };
-    let k = 256 / dtypes[0].bits();
-    let [x, y] = dtypes.map(ptx_type);
-    format!(
-        "// d = a * b + scale * d over the warpgroup's 64x{n}x{k}.\n\
-         __device__ __forceinline__ void {}({c_type}* d, u64 a, u64 b, int scale) {{\n    \
-         asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{}, 0; \"\n        \
-         \"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sum}.{x}.{y} {{{}}}, %{regs}, %{}, p{rest}; }}\"\n        \
-         : {}\n        : \"l\"(a), \"l\"(b), \"r\"(scale));\n}}\n",
-        name(Intrinsic::Wgmma { dtypes, n: n as u16, trans }),
-        regs + 2,
-        places.join(", "),
-        regs + 1,
-        outs.join(", ")
-    )
 }

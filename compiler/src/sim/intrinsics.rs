@@ -11,6 +11,7 @@ use super::block::Block;
 use super::code::{Out, Space};
 use super::codec;
 use super::engine;
+use super::engine_ptx;
 use super::lanes::{LANES, Reg, lanes};
 use super::report::{Fail, Kind};
 use super::shared::{self, Shared};
@@ -211,7 +212,7 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::StMatrix { count, trans } => {
             format!("stmatrix_x{count}{}", if trans { "_trans" } else { "" })
         }
-        op if engine::takes(op) => engine::name(op),
+        op if engine::takes(op) => engine_ptx::name(op),
         _ => shape(op).map_or("mma_that_does_not_exist", |s| s.name).into(),
     }
 }
@@ -250,7 +251,7 @@ pub fn definition(op: Intrinsic) -> String {
         }
         Intrinsic::LdMatrix { count, trans } => ldmatrix_definition(count as usize, trans),
         Intrinsic::StMatrix { count, trans } => stmatrix_definition(count as usize, trans),
-        op if engine::takes(op) => engine::definition(op),
+        op if engine::takes(op) => engine_ptx::definition(op),
         _ => shape(op).map_or(String::new(), mma_definition),
     }
 }

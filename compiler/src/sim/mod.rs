@@ -17,6 +17,7 @@ mod code;
 pub mod codec;
 mod compile;
 mod engine;
+mod engine_ptx;
 pub mod intrinsics;
 mod lanes;
 mod memory;

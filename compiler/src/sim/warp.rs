@@ -12,6 +12,7 @@ use super::report::{Fail, Kind};
 use crate::host;
 use crate::ir::simt::{AtomicOp, IntOp, ShuffleKind, Ty};
 use crate::vocab::dtype::Value;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 type Result<T> = std::result::Result<T, Fail>;
@@ -37,6 +38,8 @@ pub struct Warp {
     /// For each warp of the block, and last for the engine that copies boxes: this one is ordered after what it did
     /// before this clock. Empty where warps are ordered all at once alone.
     pub seen: Vec<u32>,
+    /// The same for other blocks of the cluster.
+    pub peers: BTreeMap<u32, Vec<u32>>,
     /// Matrix products under way.
     pub products: Products,
     pub stores: Stores,
@@ -70,6 +73,7 @@ impl Warp {
             copies: Vec::new(),
             groups: [0; LANES],
             seen: Vec::new(),
+            peers: BTreeMap::new(),
             products: Products::default(),
             stores: Stores::default(),
         }
@@ -83,6 +87,7 @@ impl Warp {
         self.copies.clear();
         self.groups = [0; LANES];
         self.rounds = 0;
+        self.peers.clear();
         self.products = Products::default();
         self.stores = Stores::default();
     }

@@ -468,9 +468,7 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
         Intrinsic::MbarrierInit
         | Intrinsic::MbarrierExpect
         | Intrinsic::MbarrierWait
-        | Intrinsic::MbarrierArriveAt => {
-            Ok((vec![Some(Ty::U32); 2], vec![]))
-        }
+        | Intrinsic::MbarrierArriveAt => Ok((vec![Some(Ty::U32); 2], vec![])),
         Intrinsic::MbarrierArrive | Intrinsic::NamedBarrier { .. } => Ok((vec![Some(Ty::U32)], vec![])),
         Intrinsic::FenceMbarrierInit
         | Intrinsic::FenceProxyAsync

@@ -25,8 +25,10 @@ pub struct Tile {
     pub swizzle: i64,
     pub folds: Vec<FoldTile>,
     pub shared_bytes: u32,
-    /// Blocks that take tile after tile while there are any, or else a block for each tile.
+    /// Blocks (or clusters of them) that take tile after tile while there are any, or else one for each tile.
     pub resident: Option<u32>,
+    /// Blocks of a cluster: they make tiles that are neighbours along M, and each copies its part of B for all.
+    pub cluster: u32,
     /// Bytes of shared memory through which results go to memory as boxes; 0: they are stored from registers.
     pub staging: u32,
 }
@@ -179,9 +181,9 @@ impl FoldTile {
 }
 
 impl Tile {
-    /// Tiles in all.
+    /// Tiles in all; those that a cluster makes together count once.
     pub fn count(&self) -> i64 {
-        self.batch * self.split * self.m.tiles() * self.n.tiles()
+        self.batch * self.split * (self.m.tiles() / self.cluster as i64) * self.n.tiles()
     }
 
     /// Checks the invariants.
@@ -201,6 +203,9 @@ impl Tile {
             return Err(format!("block {}×{} over units of {m}×{n}", self.m.block, self.n.block));
         }
         let bytes = self.folds.iter().map(|f| f.stages * f.stage_bytes()).max().unwrap_or(0);
+        if self.cluster < 1 || self.m.tiles() % self.cluster as i64 != 0 {
+            return Err(format!("{} row tiles in clusters of {}", self.m.tiles(), self.cluster));
+        }
         let bytes = bytes + self.staging;
         if bytes > self.shared_bytes || self.folds.iter().any(|f| f.step > f.slot as i64 || f.stages == 0) {
             return Err(format!("{bytes} bytes of tiles in {} of shared memory", self.shared_bytes));
@@ -241,7 +246,14 @@ impl fmt::Display for Tile {
         }
         self.folds.iter().try_for_each(|fold| write!(f, "{fold}"))?;
         if let Some(blocks) = self.resident {
-            writeln!(f, "  {blocks} blocks take tile after tile")?;
+            writeln!(
+                f,
+                "  {blocks} {} take tile after tile",
+                if self.cluster > 1 { "clusters" } else { "blocks" }
+            )?;
+        }
+        if self.cluster > 1 {
+            writeln!(f, "  clusters of {} along m share the copies of the second operand", self.cluster)?;
         }
         match self.split {
             1 if self.staging > 0 => {

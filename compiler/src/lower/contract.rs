@@ -107,6 +107,13 @@ fn lower_choice<'a>(
     span: Span,
 ) -> Result<(), Refusal> {
     let tile = &choice.tile;
+    let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
+    if let (None, Some((axis, n))) = (hopper, wishes.clusters()?.into_iter().find(|c| c.1 > 1)) {
+        let why = format!(
+            "{n} blocks can share copies only in the main loop of sm_90a, which does not take this product"
+        );
+        return Err(wishes.refuse("cluster", &axis, &why));
+    }
     let blocks = [tile.batch, tile.split, tile.m.tiles(), tile.n.tiles()];
     let blocks = blocks.iter().try_fold(1i64, |n, &b| n.checked_mul(b)).filter(|&n| n <= MAX_GRID_X);
     let Some(blocks) = blocks else {
@@ -117,7 +124,8 @@ fn lower_choice<'a>(
         _ => None,
     };
     let mut e = cx.emit(&k.name);
-    e.kernel.grid = [tile.resident.unwrap_or(blocks as u32), 1, 1];
+    e.kernel.grid = [tile.resident.map_or(blocks as u32, |n| n * tile.cluster), 1, 1];
+    e.kernel.cluster = [tile.cluster, 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
     e.kernel.min_blocks = 1;
     let work = workspaces(cx, &mut e, shape, tile);

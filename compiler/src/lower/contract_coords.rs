@@ -97,12 +97,12 @@ impl Chosen {
 
 /// Emits the decoding of the block's number.
 pub fn locate(e: &mut Emit, shape: &ContractShape, tile: &Tile) -> Place {
-    locate_at(e, shape, tile, Expr::Special(Special::BlockX))
+    locate_at(e, shape, tile, over(Expr::Special(Special::BlockX), tile.cluster as i64))
 }
 
 /// Emits the decoding of a tile's number.
 pub fn locate_at(e: &mut Emit, shape: &ContractShape, tile: &Tile, id: Expr) -> Place {
-    let (mt, nt) = (tile.m.tiles(), tile.n.tiles());
+    let (mt, nt) = (tile.m.tiles() / tile.cluster as i64, tile.n.tiles());
     let in_batch = e.named("tile", Ty::I32, modulo_all(id.clone(), mt * nt, tile.batch * tile.split));
     let rest = if tile.batch * tile.split == 1 { lit32(0) } else { over(id, mt * nt) };
     let rest = e.named("rest", Ty::I32, rest);
@@ -115,6 +115,10 @@ pub fn locate_at(e: &mut Emit, shape: &ContractShape, tile: &Tile, id: Expr) -> 
     let (mi, ni) = raster(e, in_batch, mt, nt, tile.swizzle);
     let dims: Vec<i64> = shape.batch.iter().map(|d| d.extent).collect();
     let batch = decode(e, Num { expr: batch_number.clone(), ty: Ty::I32 }, &dims);
+    let mi = match tile.cluster as i64 {
+        1 => mi,
+        n => plus(times(mi, n), modulo(Expr::Special(Special::BlockX), n)),
+    };
     let m = starts(e, &tile.m, mi, "m0");
     let n = starts(e, &tile.n, ni, "n0");
     Place { batch, batch_number, m, n, part, chosen: None }

@@ -123,7 +123,7 @@ pub fn choose(
     let line = all[0].terms.line;
     let boxes = |o: &Boxes, rows: u32| o.clone().with_rows(rows, line);
     let a = halves(boxes(&all[0].a, draft.m), copies);
-    let b = all.iter().flat_map(|o| halves(boxes(&o.b, draft.n), copies)).collect::<Vec<_>>();
+    let b = all.iter().flat_map(|o| halves(boxes(&o.b, draft.n / draft.cluster), copies)).collect::<Vec<_>>();
     let tile = tile(ground, wishes, &draft, kind, &all[0].terms, &a[0], &b)?;
     let folds = all.iter().map(|o| o.choice.clone()).collect();
     let terms = all[0].terms.clone();
@@ -167,6 +167,7 @@ struct Draft {
     /// Bytes through which results are stored.
     staging: u32,
     resident: Option<u32>,
+    cluster: u32,
 }
 
 /// (rows, columns, warpgroups that multiply, share of the tensor cores' speed that the tile reaches).
@@ -235,6 +236,7 @@ fn best(
     }
     let split = wishes.split()?;
     let stages = wishes.int("stages", "")?;
+    let cluster = wished_cluster(shape, wishes)?;
     let limit = target.shared_per_block - SPARE;
     let mut best: Option<(f64, Draft)> = None;
     // The instructions of integers take columns in steps of 16.
@@ -268,7 +270,10 @@ fn best(
             if count > fit(staging) || count < 2 {
                 continue;
             }
-            let resident = resident(wishes, tiles * split, target)?;
+            let row_tiles = (rows + bm as i64 - 1) / bm as i64;
+            let own = if groups_fill(wg) { cluster } else { cluster.or(Some(1)) };
+            let Some(cluster) = clustered(own, row_tiles, tiles * split, bn, b, target) else { continue };
+            let resident = resident(wishes, tiles * split, cluster, target)?;
             let waves = (tiles * split + target.sms as i64 - 1) / target.sms as i64;
             let steps = (all + split - 1) / split;
             // A tile's fixed cost is that of a few steps; a second kernel costs its launch.
@@ -280,18 +285,77 @@ fn best(
             let passes = 1.0 + b.choices().map_or(0.0, |n| (n * bm as i64) as f64 / rows as f64);
             let cost = waves as f64 * one * passes + extra;
             if best.as_ref().is_none_or(|(c, _)| cost < *c) {
-                let draft = Draft { m: bm, n: bn, groups: wg, stages: count, split, staging, resident };
+                let draft =
+                    Draft { m: bm, n: bn, groups: wg, stages: count, split, staging, resident, cluster };
                 best = Some((cost, draft));
             }
         }
     }
+    if let (None, Some(n)) = (&best, cluster.filter(|&n| n > 1)) {
+        let why = format!(
+            "no block of this product goes in clusters of {n}: its row tiles must come in such groups"
+        );
+        return Err(wishes.refuse("cluster", &shape.axes[shape.m[0].out].name, &why));
+    }
     Ok(best.map(|b| b.1))
 }
 
-/// The blocks that take tile after tile: one for each multiprocessor, if there are more tiles.
-fn resident(wishes: &Wishes, tiles: i64, target: &Target) -> Result<Option<u32>, Refusal> {
-    let most = wishes.persistent(target.sms)?;
+/// The blocks (or clusters) that take tile after tile: one for each multiprocessor, if there are more tiles.
+fn resident(wishes: &Wishes, tiles: i64, cluster: u32, target: &Target) -> Result<Option<u32>, Refusal> {
+    let most = wishes.persistent(target.sms)?.map(|n| (n / cluster as i64).max(1));
+    let tiles = tiles / cluster as i64;
     Ok(most.filter(|&n| tiles > n && tiles < 1 << 30).map(|n| n as u32))
+}
+
+/// Whether a block fills its multiprocessor's tensor cores, so that sharing copies is worth waiting for each other.
+fn groups_fill(groups: u32) -> bool {
+    groups == 2
+}
+
+/// Blocks of a cluster: what the settings say (`None`: this block cannot), else two where tiles come in pairs and
+/// there are more than one wave of them.
+fn clustered(
+    wished: Option<i64>,
+    row_tiles: i64,
+    tiles: i64,
+    columns: u32,
+    b: &Boxes,
+    target: &Target,
+) -> Option<u32> {
+    let can = |n: u32| {
+        // A part has whole atoms of 8 lines, or whole boxes of 64 rows.
+        let unit = n * if b.k_major { 8 } else { 64 };
+        row_tiles % n as i64 == 0
+            && columns.is_multiple_of(unit)
+            && b.map.pixels.is_none()
+            && b.digits.is_empty()
+    };
+    match wished {
+        Some(1) => Some(1),
+        Some(n) => u32::try_from(n).ok().filter(|&n| matches!(n, 2 | 4 | 8) && can(n)),
+        None if target.clusters && tiles >= target.sms as i64 && can(2) => Some(2),
+        None => Some(1),
+    }
+}
+
+/// The settings' blocks of a cluster: along the rows alone.
+fn wished_cluster(shape: &ContractShape, wishes: &Wishes) -> Result<Option<i64>, Refusal> {
+    let mut wished = None;
+    for (axis, n) in wishes.clusters()? {
+        let rows = shape.m.iter().any(|d| shape.axes[d.out].name == axis);
+        if n > 1 && !rows {
+            return Err(wishes.refuse(
+                "cluster",
+                &axis,
+                "blocks share copies only along the rows of a product",
+            ));
+        }
+        if n > 1 && !matches!(n, 2 | 4 | 8) {
+            return Err(wishes.refuse("cluster", &axis, "a cluster has 1, 2, 4 or 8 blocks"));
+        }
+        wished = Some(n).filter(|_| rows).max(wished);
+    }
+    Ok(wished)
 }
 
 fn tile(
@@ -338,6 +402,7 @@ fn tile(
         swizzle: wishes.swizzle()?,
         shared_bytes: d.stages * stage + 16 * d.stages + d.staging,
         resident: d.resident,
+        cluster: d.cluster,
         staging: d.staging,
         folds,
     };

@@ -219,6 +219,77 @@ fn blocks_take_tile_after_tile() {
 }
 
 #[test]
+fn blocks_of_a_cluster_share_copies() {
+    let pairs = |m: i64, n: i64, more: &[(&str, &str, i64)]| {
+        let first =
+            with(Schedule::default(), "y", &[("block", "m", m), ("block", "n", n), ("cluster", "m", 2)]);
+        with(first, "y", more)
+    };
+    let shares = |plan: &Plan, schedule: &Schedule| {
+        let program = plan_to_program(plan, target("sm_90a"), schedule).expect("it lowers");
+        assert_eq!(program.kernels[0].cluster, [2, 1, 1]);
+        hopper_as(plan, schedule);
+    };
+    // One step and more than the ring has; edges; both ways to lie; tile after tile; split sums; four blocks.
+    shares(&matmul(BF16, (256, 64, 64), NT), &pairs(128, 64, &[]));
+    shares(&matmul(BF16, (200, 136, 520), NT), &pairs(128, 128, &[("stages", "", 3)]));
+    shares(
+        &matmul(BF16, (248, 264, 136), LAYOUTS[0]),
+        &pairs(64, 128, &[("persistent", "", 2), ("stages", "", 2)]),
+    );
+    shares(&matmul(F16, (256, 192, 136), NT), &pairs(128, 96, &[("persistent", "", 2)]));
+    shares(&matmul(BF16, (128, 64, 264), NT), &pairs(64, 64, &[("split", "k", 2)]));
+    let four = with(pairs(64, 64, &[]), "y", &[("cluster", "m", 4)]);
+    hopper_as(&matmul(BF16, (250, 72, 200), NT), &four);
+}
+
+#[test]
+fn clusters_that_cannot_be_are_refused() {
+    let refused = |dims, settings: &[(&str, &str, i64)], why: &str| {
+        let schedule = with(Schedule::default(), "y", settings);
+        let refusal = plan_to_program(&matmul(BF16, dims, NT), target("sm_90a"), &schedule);
+        let refusal = refusal.expect_err("a cluster that cannot be");
+        assert!(refusal.message.contains(why), "{}", refusal.message);
+    };
+    refused((384, 256, 256), &[("cluster", "m", 2), ("block", "m", 128)], "row tiles");
+    refused((256, 256, 256), &[("cluster", "n", 2)], "along the rows");
+    refused((256, 256, 256), &[("cluster", "m", 3)], "1, 2, 4 or 8");
+    refused((256, 256, 256), &[("cluster", "m", 2), ("warps", "", 8)], "main loop of sm_90a");
+}
+
+#[test]
+fn what_is_missing_in_a_cluster_is_found() {
+    let plan = matmul(BF16, (128, 64, 512), NT);
+    let settings = [
+        ("warpgroups", "", 1),
+        ("block", "m", 64),
+        ("block", "n", 64),
+        ("stages", "", 2),
+        ("cluster", "m", 2),
+    ];
+    let changed = |change: &dyn Fn(&mut Vec<Simt>)| changed_of(&plan, &settings, change);
+    // The blocks do not wait for each other's barriers to be there.
+    let kind =
+        changed(&|s| s.retain(|s| !matches!(op(s), Some(Intrinsic::ClusterArrive | Intrinsic::ClusterWait))));
+    assert!(matches!(kind, sim::Kind::Uninitialised | sim::Kind::Race), "{kind:?}");
+    // Copies do not wait for a free stage: neither block's own nor the other's.
+    let kind = changed(&|stmts| {
+        let loads = stmts.iter().any(|s| matches!(op(s), Some(Intrinsic::TmaMulticast { .. })));
+        stmts.retain(|s| !(loads && op(s) == Some(Intrinsic::MbarrierWait)));
+    });
+    assert_eq!(kind, sim::Kind::Race);
+    // A block ends while the other still gives stages back to it.
+    let kind = changed(&|stmts| {
+        let loads = |s: &[Simt]| {
+            s.iter().any(|s| matches!(op(s), Some(Intrinsic::TmaMulticast { .. } | Intrinsic::Wgmma { .. })))
+        };
+        let drains = |s: &Simt| matches!(s, Simt::For { body, .. } if !loads(body) && body.iter().any(|s| op(s) == Some(Intrinsic::MbarrierWait)));
+        stmts.retain(|s| !drains(s));
+    });
+    assert_eq!(kind, sim::Kind::Race);
+}
+
+#[test]
 fn results_go_out_as_boxes_where_they_can() {
     let stores = |plan: &Plan| {
         let schedule = with(Schedule::default(), "y", &[("warpgroups", "", 2)]);

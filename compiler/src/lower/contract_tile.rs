@@ -52,7 +52,7 @@ impl Wishes<'_> {
         }
     }
 
-    fn refuse(&self, key: &str, axis: &str, why: &str) -> Refusal {
+    pub fn refuse(&self, key: &str, axis: &str, why: &str) -> Refusal {
         let name = if axis.is_empty() { key.to_string() } else { format!("{key} {axis}") };
         Refusal::new(self.span, format!("`{name}` of {}: {why}", self.kernel)).setting(name)
     }
@@ -90,6 +90,13 @@ impl Wishes<'_> {
             Some(Word::Int(v)) if *v >= 1 => Ok(Some(*v)),
             Some(_) => Err(self.refuse("persistent", "", "write `on`, `off` or a number of blocks")),
         }
+    }
+
+    /// Blocks of a cluster, by axis.
+    pub fn clusters(&self) -> Result<Vec<(String, i64)>, Refusal> {
+        let Some(settings) = self.schedule.kernels.get(self.kernel) else { return Ok(Vec::new()) };
+        let axes = settings.keys().filter(|(key, _)| key == "cluster").map(|(_, axis)| axis);
+        axes.map(|a| Ok((a.clone(), self.int("cluster", a)?.unwrap_or(1)))).collect()
     }
 
     /// Whether the block's threads are said in another way than by warpgroups.
@@ -322,9 +329,22 @@ fn build(
     let name = wishes.kernel.to_string();
     let swizzle = wishes.swizzle()?;
     let (m, n) = sides;
-    let (resident, staging) = (None, 0);
-    let tile =
-        Tile { name, batch, m, n, arrange, threads, split, swizzle, folds, shared_bytes, resident, staging };
+    let (resident, staging, cluster) = (None, 0, 1);
+    let tile = Tile {
+        name,
+        batch,
+        m,
+        n,
+        arrange,
+        threads,
+        split,
+        swizzle,
+        folds,
+        shared_bytes,
+        resident,
+        staging,
+        cluster,
+    };
     tile.verify().map_err(|e| Refusal::new(wishes.span, e))?;
     let source = |d: &Draft| FoldChoice { k: d.k.clone(), a: d.a.source.clone(), b: d.b.source.clone() };
     Ok(Choice { tile, folds: drafts.iter().map(source).collect() })

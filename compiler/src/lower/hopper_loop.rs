@@ -5,6 +5,9 @@
 //! multiplying warp has retired the products that read the stage. One group of products stays under way while the
 //! next is issued, so a stage is given back one step after its products were issued.
 //!
+//! The blocks of a cluster make tiles that are neighbours along M: each copies its part of B to all of them, so a stage
+//! is free when the multiplying warps of all have retired it, and a block ends when nobody can reach its barriers.
+//!
 //! A block takes one tile, or one after the other while there are any (`Tile::resident`). The ring does not end with a
 //! tile: copies for the next one start while the last one is multiplied and stored.
 
@@ -15,7 +18,7 @@ use super::hopper_gather::Terms;
 use super::hopper_operand::Sums;
 use super::hopper_ring::{Descriptor, Known, Operand};
 use super::map::decode;
-use super::scalar::{Emit, Num, and, cmp, int_op, lit32};
+use super::scalar::{Emit, Num, and, cast, cmp, int_op, lit32};
 use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Intrinsic, Place, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll, VarId,
 };
@@ -79,7 +82,7 @@ pub fn call(e: &mut Emit, op: Intrinsic, args: Vec<Expr>) {
 
 /// Runs `f` for each tile of the block.
 fn each_tile(e: &mut Emit, tile: &Tile, f: impl FnOnce(&mut Emit, Expr)) {
-    let first = Expr::Special(Special::BlockX);
+    let first = over(Expr::Special(Special::BlockX), tile.cluster as i64);
     let Some(blocks) = tile.resident else { return e.scope(|e| f(e, first)) };
     let var = e.kernel.var("tile_number", Ty::I32);
     let body = e.block(|e| f(e, Expr::Var(var)));
@@ -96,8 +99,8 @@ impl<'x> HopperLoop<'x> {
         else {
             unreachable!("`contract_hopper` makes these tiles alone")
         };
-        let a = Operand::new(e, &fold.a, &h.a, "a", tile.m.block, fold.stages, h.terms.line);
-        let b = Operand::new(e, &fold.b, &h.b, "b", tile.n.block, fold.stages, h.terms.line);
+        let a = Operand::new(e, &fold.a, &h.a, "a", (tile.m.block, 1), fold.stages, h.terms.line);
+        let b = Operand::new(e, &fold.b, &h.b, "b", (tile.n.block, tile.cluster), fold.stages, h.terms.line);
         let barriers = e.kernel.shared("barriers", DType::I64, 2 * fold.stages, 8);
         let (folds, halves) = (tile.folds.len() as u32, dtypes[0] == DType::F32);
         let main =
@@ -114,7 +117,7 @@ impl<'x> HopperLoop<'x> {
         let first = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
         e.if_then(first, |e| {
             for s in 0..self.stages() {
-                let warps = 4 * self.groups;
+                let warps = 4 * self.groups * self.tile.cluster;
                 for (at, count) in [(s, 1), (s + self.stages(), warps)] {
                     let address = Expr::SharedAddr(self.barriers, Box::new(lit32(at as i32)));
                     call(e, Intrinsic::MbarrierInit, vec![address, Expr::U32(count)]);
@@ -123,6 +126,10 @@ impl<'x> HopperLoop<'x> {
             call(e, Intrinsic::FenceMbarrierInit, Vec::new());
         });
         e.push(Stmt::Barrier);
+        if self.tile.cluster > 1 {
+            call(e, Intrinsic::ClusterArrive, Vec::new());
+            call(e, Intrinsic::ClusterWait, Vec::new());
+        }
     }
 
     /// The whole kernel after `new`: the loading warpgroup, and the others with the epilogue after their products.
@@ -187,6 +194,9 @@ impl<'x> HopperLoop<'x> {
         each_tile(e, self.tile, |e, number| {
             (around.each)(e, number, &mut |e, place, steps| self.load_pass(e, &c, place, steps));
         });
+        if self.tile.cluster > 1 {
+            self.drain(e, &c);
+        }
     }
 
     fn load_pass(&self, e: &mut Emit, c: &Cursor, place: &Where, steps: &Steps) {
@@ -236,6 +246,31 @@ impl<'x> HopperLoop<'x> {
         (e.named("k0", Ty::I32, far), outer)
     }
 
+    /// Waits until the cluster's blocks have given back every stage: they reach this one's barriers no more.
+    fn drain(&self, e: &mut Emit, c: &Cursor) {
+        let var = e.kernel.var("stage", Ty::I32);
+        let body = e.block(|e| {
+            call(e, Intrinsic::MbarrierWait, vec![self.empty(&Expr::Var(c.slot)), Expr::Var(c.parity)]);
+            self.advance(e, c);
+        });
+        let hi = lit32(self.stages() as i32);
+        e.push(Stmt::For { var, lo: lit32(0), hi, step: lit32(1), unroll: Unroll::None, body });
+    }
+
+    /// Gives a stage back to every block that copies to it.
+    fn release(&self, e: &mut Emit, slot: Expr, when: Option<Expr>) {
+        let lane = || Expr::Special(Special::Lane);
+        let some = |lanes: Expr| when.map_or(lanes.clone(), |w| and(w, lanes));
+        if self.tile.cluster == 1 {
+            let first = some(cmp(CmpOp::Eq, lane(), lit32(0)));
+            return e.if_then(first, |e| call(e, Intrinsic::MbarrierArrive, vec![self.empty(&slot)]));
+        }
+        let lanes = some(cmp(CmpOp::Lt, lane(), lit32(self.tile.cluster as i32)));
+        e.if_then(lanes, |e| {
+            call(e, Intrinsic::MbarrierArriveAt, vec![self.empty(&slot), cast(Ty::U32, lane())]);
+        });
+    }
+
     fn multiply(&self, e: &mut Emit, group: &Expr, acc: ArrayId, around: &Around) {
         let mine = int_op(IntOp::Sub, group.clone(), lit32(1));
         let mine = e.named("rows", Ty::I32, times(mine, (self.tile.m.block / self.groups) as i64));
@@ -259,13 +294,6 @@ impl<'x> HopperLoop<'x> {
 
     /// The products of a tile.
     fn sum(&self, e: &mut Emit, ab: [&Descriptor; 2], c: &Cursor, before: VarId, steps: &Steps, sums: &Sums) {
-        let first_lane = || cmp(CmpOp::Eq, Expr::Special(Special::Lane), lit32(0));
-        let release = |e: &mut Emit, when: Option<Expr>| {
-            let when = when.map_or(first_lane(), |w| and(w, first_lane()));
-            e.if_then(when, |e| {
-                call(e, Intrinsic::MbarrierArrive, vec![self.empty(&Expr::Var(before))]);
-            });
-        };
         self.steps_loop(e, &steps.count, |e, it| {
             let slot = Expr::Var(c.slot);
             call(e, Intrinsic::MbarrierWait, vec![self.full(&slot), Expr::Var(c.parity)]);
@@ -285,15 +313,13 @@ impl<'x> HopperLoop<'x> {
             call(e, Intrinsic::WgmmaCommit, Vec::new());
             if self.promote {
                 call(e, Intrinsic::WgmmaWait(0), Vec::new());
-                e.if_then(first_lane(), |e| {
-                    call(e, Intrinsic::MbarrierArrive, vec![self.empty(&slot)]);
-                });
+                self.release(e, slot, None);
                 sums.promote(e, &it, &steps.count);
                 return self.advance(e, c);
             }
             call(e, Intrinsic::WgmmaWait(1), Vec::new());
             // The step before is done with its stage.
-            release(e, Some(later));
+            self.release(e, Expr::Var(before), Some(later));
             e.push(Stmt::Set(before, slot));
             self.advance(e, c);
         });
@@ -301,9 +327,9 @@ impl<'x> HopperLoop<'x> {
             return;
         }
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
-        if self.tile.resident.is_some() || !steps.some() {
+        if self.tile.resident.is_some() || self.tile.cluster > 1 || !steps.some() {
             let some = cmp(CmpOp::Gt, steps.count.clone(), lit32(0));
-            release(e, if steps.some() { None } else { Some(some) });
+            self.release(e, Expr::Var(before), if steps.some() { None } else { Some(some) });
         }
     }
 

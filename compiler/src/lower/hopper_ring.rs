@@ -1,11 +1,11 @@
 //! An operand of the main loop on sm_90a: its ring of tiles in shared memory, the copies that fill a stage, and the
 //! descriptors by which matrix instructions read one.
 
-use super::contract_coords::{Place as Where, plus, times};
+use super::contract_coords::{Place as Where, modulo, plus, times};
 use super::hopper_gather::{Boxes, LINE, Part};
 use super::hopper_loop::call;
 use super::scalar::{Emit, Num, cast, int_op, lit32, lit64};
-use crate::ir::simt::{Expr, IntOp, Intrinsic, ParamId, SharedId, Ty};
+use crate::ir::simt::{Expr, IntOp, Intrinsic, ParamId, SharedId, Special, Ty};
 use crate::ir::tile;
 
 /// Bytes between atoms of 8 lines of 128 bytes.
@@ -21,6 +21,8 @@ pub struct Operand<'x> {
     pub bytes: u32,
     /// Rows of the block, of each part.
     rows: u32,
+    /// Blocks of the cluster that copy a share of the rows each, for all.
+    shares: u32,
     /// Bytes of a line of terms.
     line: u32,
     /// Bytes of an element.
@@ -56,13 +58,13 @@ impl Descriptor {
 }
 
 impl<'x> Operand<'x> {
-    /// `line`: terms of a line.
+    /// `shares`: blocks of a cluster that copy a share each, for all; `line`: terms of a line.
     pub fn new(
         e: &mut Emit,
         op: &tile::Operand,
         parts: &'x [Boxes],
         name: &str,
-        rows: u32,
+        (rows, shares): (u32, u32),
         stages: u32,
         line: i64,
     ) -> Operand<'x> {
@@ -72,7 +74,7 @@ impl<'x> Operand<'x> {
         let map = |p: &Boxes| e.tensor_map(p.tensor, p.buffer, &format!("{name}_map"), p.map.clone());
         let maps = parts.iter().map(map).collect();
         let size = op.dtype.bits() / 8;
-        Operand { boxes: &parts[0], shared, maps, bytes, rows, line: line as u32 * size, size }
+        Operand { boxes: &parts[0], shared, maps, bytes, rows, shares, line: line as u32 * size, size }
     }
 
     /// Rows of all parts.
@@ -94,19 +96,30 @@ impl<'x> Operand<'x> {
         let (map, rank) = (self.maps[part], self.boxes.map.dims.len() as u8);
         let op = match self.boxes.map.pixels {
             Some(_) => Intrinsic::TmaPixels { map, rank },
+            None if self.shares > 1 => Intrinsic::TmaMulticast { map, rank },
             None => Intrinsic::TmaLoad { map, rank },
         };
-        for i in 0..self.boxes.count(self.rows) {
+        let rows = self.rows / self.shares;
+        // This block's share, in rows.
+        let first = match self.shares as i64 {
+            1 => lit32(0),
+            n => times(modulo(Expr::Special(Special::BlockX), n), rows as i64),
+        };
+        for i in 0..self.boxes.count(rows) {
             let across =
                 if self.boxes.k_major { self.all_rows() * self.line } else { self.line / self.size * LINE };
             let within = (slab * across + i * 64 * LINE + self.part_offset(part as u32)) / self.size;
             let elements = plus(times(slot.clone(), (self.bytes / self.size) as i64), lit32(within as i32));
-            let to = Expr::SharedAddr(self.shared, Box::new(elements));
+            let own = times(first.clone(), (self.rows_offset() / 64 / self.size) as i64);
+            let to = Expr::SharedAddr(self.shared, Box::new(plus(elements, own)));
             let mut args = vec![to, full.clone()];
             args.extend(self.boxes.coords.iter().map(|c| {
-                let part = |&(part, by): &(Part, i64)| times(known.part(part, 64 * i as i32), by);
-                c.parts.iter().map(part).fold(lit32(c.constant as i32), |sum, x| plus(x, sum))
+                let value = |&(p, by): &(Part, i64)| times(known.part(p, &first, 64 * i as i32), by);
+                c.parts.iter().map(value).fold(lit32(c.constant as i32), |sum, x| plus(x, sum))
             }));
+            if matches!(op, Intrinsic::TmaMulticast { .. }) {
+                args.push(Expr::U32((1 << self.shares) - 1));
+            }
             call(e, op, args);
         }
     }
@@ -152,13 +165,13 @@ impl<'x> Operand<'x> {
 
 impl Known<'_> {
     /// A part of a coordinate, some rows on.
-    fn part(&self, part: Part, rows: i32) -> Expr {
+    fn part(&self, part: Part, first: &Expr, rows: i32) -> Expr {
         let of = |n: &Num| match n.ty {
             Ty::I32 => n.expr.clone(),
             _ => cast(Ty::I32, n.expr.clone()),
         };
         match part {
-            Part::Row => plus(self.start.clone(), lit32(rows)),
+            Part::Row => plus(plus(self.start.clone(), first.clone()), lit32(rows)),
             Part::Inner => self.inner.clone(),
             Part::Outer(i) => of(&self.outer[i]),
             Part::Digit(i) => of(&self.digits[i]),

@@ -379,8 +379,13 @@ impl<'a> Printer<'a> {
 
     fn intrinsic(&mut self, op: Intrinsic, outs: &[Place], args: &[Expr]) {
         let name = intrinsics::name(op);
-        if matches!(op, Intrinsic::TmaLoad { .. } | Intrinsic::TmaPixels { .. } | Intrinsic::TmaMulticast { .. } | Intrinsic::TmaStore { .. })
-        {
+        if matches!(
+            op,
+            Intrinsic::TmaLoad { .. }
+                | Intrinsic::TmaPixels { .. }
+                | Intrinsic::TmaMulticast { .. }
+                | Intrinsic::TmaStore { .. }
+        ) {
             self.writer.helpers.insert("tensor_map");
         }
         // `cp_async_wait<n>` has one definition for all n.
@@ -412,7 +417,10 @@ impl<'a> Printer<'a> {
         } else {
             operands.extend(args.iter().map(|a| self.writer.expr(a, Prec::Any)));
         }
-        if let Intrinsic::TmaLoad { map, .. } | Intrinsic::TmaPixels { map, .. } | Intrinsic::TmaMulticast { map, .. } = op {
+        if let Intrinsic::TmaLoad { map, .. }
+        | Intrinsic::TmaPixels { map, .. }
+        | Intrinsic::TmaMulticast { map, .. } = op
+        {
             operands.insert(2, format!("&{}", self.writer.params[map.0 as usize]));
         }
         if let Intrinsic::TmaStore { map, .. } = op {

@@ -149,7 +149,8 @@ impl Block<'_> {
         self.is_known(a.barrier, a.epoch)?;
         let Some(b) = self.engine.barriers.get_mut(&a.barrier) else { return Ok(()) };
         if b.pending == 0 {
-            let message = format!("more than {} arrivals in one phase of the barrier at byte {}", b.count, a.barrier);
+            let message =
+                format!("more than {} arrivals in one phase of the barrier at byte {}", b.count, a.barrier);
             return Err(Fail::new(Kind::Race, 0, message));
         }
         merge(b.peers_given.entry(a.from).or_default(), &a.given);
@@ -253,7 +254,8 @@ impl<'a> Member<'a> {
         match self.ended() {
             false => Ok(()),
             true => {
-                let message = "a copy or an arrival of another block of the cluster, where the block has ended";
+                let message =
+                    "a copy or an arrival of another block of the cluster, where the block has ended";
                 Err(Fail::new(Kind::Race, 0, message))
             }
         }

@@ -259,7 +259,14 @@ impl Block<'_> {
         given
     }
 
-    pub(super) fn arrive_here(&mut self, w: &Warp, lane: usize, at: u32, bytes: u32, given: &[u32]) -> Result<()> {
+    pub(super) fn arrive_here(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        at: u32,
+        bytes: u32,
+        given: &[u32],
+    ) -> Result<()> {
         self.known_barrier(w, lane, at)?;
         let Some(b) = self.engine.barriers.get_mut(&at) else { return Ok(()) };
         if b.pending == 0 {
@@ -402,8 +409,9 @@ impl Block<'_> {
         let at: Vec<i64> = args[2..].iter().map(|&r| w.regs.get::<i32>(r)[lane] as i64).collect();
         let align = if map.swizzle == Swizzle::None { 128 } else { 8 * map.swizzle.width() };
         if !to.is_multiple_of(align) || at[0] * map.dtype.bits() as i64 / 8 % 16 != 0 {
-            let message =
-                format!("a box at {at:?} to byte {to} of shared memory, which is to be a multiple of {align}");
+            let message = format!(
+                "a box at {at:?} to byte {to} of shared memory, which is to be a multiple of {align}"
+            );
             return Err(Fail::new(Kind::Misaligned, lane, message));
         }
         if (to + map.bytes()) as usize > self.shared.data.len() {

@@ -21,7 +21,7 @@ use super::hopper_loop::{Around, HopperLoop, Steps};
 use super::hopper_store::Staging;
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
 use super::{Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_pack, contract_select, map};
-use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId};
+use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId, Word};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
 use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, SharedId, Stmt, Ty, Unroll, VarId};
@@ -113,6 +113,11 @@ fn lower_choice<'a>(
             "{n} blocks can share copies only in the main loop of sm_90a, which does not take this product"
         );
         return Err(wishes.refuse("cluster", &axis, &why));
+    }
+    let asked = cx.schedule.get(&k.name, "persistent", "");
+    if hopper.is_none() && asked.is_some_and(|w| !matches!(w, Word::Name(n) if n == "off")) {
+        let why = "blocks take one tile after the other only in the main loop of sm_90a, which does not take this product";
+        return Err(wishes.refuse("persistent", "", why));
     }
     let blocks = [tile.batch, tile.split, tile.m.tiles(), tile.n.tiles()];
     let blocks = blocks.iter().try_fold(1i64, |n, &b| n.checked_mul(b)).filter(|&n| n <= MAX_GRID_X);
@@ -619,8 +624,9 @@ pub fn space(graph: &Graph, stmts: &[usize]) -> Vec<(String, String, Vec<i64>)> 
         values.iter().copied().filter(|&v| v <= enough).collect()
     };
     let mut space = Vec::new();
-    for (name, extent) in [last(&shape.m), last(&shape.n)].into_iter().flatten() {
-        space.push(("block".into(), name, upto(extent, &[16, 32, 64, 128, 256])));
+    let rows: &[i64] = &[16, 32, 64, 128, 256];
+    for (side, values) in [(last(&shape.m), rows), (last(&shape.n), &[16, 32, 64, 128, 192, 256])] {
+        space.extend(side.map(|(name, extent)| ("block".into(), name, upto(extent, values))));
     }
     if let Some(k) = shape.folds[0].k.last() {
         space.push(("step".into(), k.name.clone(), upto(k.extent, &[16, 32, 64, 128])));

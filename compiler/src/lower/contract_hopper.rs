@@ -8,12 +8,12 @@
 
 use super::contract_border::Border;
 use super::contract_operand::{Ground, Source};
-use super::contract_pattern::{ContractShape, Contraction, Digit};
+use super::contract_pattern::{self, ContractShape, Contraction, Digit};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
 use super::hopper_gather::{self, Boxes, Form, LINE, Terms};
 use super::hopper_store::{Lines, Output};
 use super::{Refusal, contract_operand};
-use crate::ir::graph::TensorId;
+use crate::ir::graph::{Graph, TensorId, Word};
 use crate::ir::tile::*;
 use crate::vocab::dtype::{DType, Ty};
 use crate::vocab::target::Target;
@@ -408,4 +408,21 @@ fn tile(
     };
     tile.verify().map_err(|e| Refusal::new(wishes.span, e))?;
     Ok(tile)
+}
+
+/// The settings that this main loop follows beside those of every product, with the values worth trying.
+pub fn space(graph: &Graph, stmts: &[usize], target: &Target) -> Vec<super::Choice> {
+    let Ok(shape) = contract_pattern::recognise(graph, stmts) else { return Vec::new() };
+    let half = |c: &Contraction| c.ty == Ty::F32 || c.ty == Ty::I32;
+    if !target.wgmma || !target.tma || !shape.folds.iter().all(half) {
+        return Vec::new();
+    }
+    let name = |digits: &[Digit]| digits.last().map(|d| shape.axes[d.out].name.clone());
+    let words = |key: &str, values: Vec<Word>| super::Choice { key: key.into(), axis: String::new(), values };
+    let swizzle = |n| Word::Apply("swizzle".into(), Box::new(Word::Int(n)));
+    let mut space = vec![super::Choice::ints("warpgroups", "", &[2, 1])];
+    space.extend(name(&shape.m).map(|m| super::Choice::ints("cluster", &m, &[1, 2])));
+    space.push(words("order", [8, 4, 16].map(swizzle).to_vec()));
+    space.push(words("persistent", ["on", "off"].map(|w| Word::Name(w.into())).to_vec()));
+    space
 }

@@ -32,9 +32,9 @@ const ROWS: &[Row] = &[
     Row { key: "warps", forms: BY_THREADS, what: "the threads of a block" },
     Row { key: "warpgroups", forms: BY_THREADS, what: "the threads of a block" },
     Row { key: "unroll", forms: &Form::ALL, what: "a loop in a thread" },
-    Row { key: "cluster", forms: &[Form::Row], what: "blocks that share a row" },
+    Row { key: "cluster", forms: &[Form::Row, Form::Contract], what: "blocks that share a row, or copies" },
     Row { key: "hold", forms: &[Form::Row], what: "what several passes over a row read" },
-    Row { key: "persistent", forms: &[], what: "blocks that take one tile after the other" },
+    Row { key: "persistent", forms: &[Form::Contract], what: "blocks that take one tile after the other" },
 ];
 
 /// Values that ask for what happens anyway where no form follows the key.

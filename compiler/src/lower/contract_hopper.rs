@@ -24,6 +24,8 @@ const SPARE: u32 = 2048;
 /// settings ask for this one.
 const LEAST: i64 = 64;
 const LEAST_LARGER: i64 = 128;
+/// Stages beyond which staging tiles are worth more.
+const ENOUGH: u32 = 4;
 const LEAST_TERMS: i64 = 128;
 
 /// Accumulators that a thread has room for, where so many warpgroups multiply.
@@ -119,7 +121,9 @@ pub fn choose(
     let Some(draft) = best(ground, c, target, wishes, kind, &all[0].terms, &all[0].b, lines.as_ref())? else {
         return Ok(None);
     };
-    let output = lines.filter(|_| draft.staging > 0).and_then(|l| l.output((draft.m, draft.n), draft.groups));
+    let output = lines
+        .filter(|_| draft.staging > 0)
+        .and_then(|l| l.output((draft.m, draft.n), draft.groups, draft.staging));
     let line = all[0].terms.line;
     let boxes = |o: &Boxes, rows: u32| o.clone().with_rows(rows, line);
     let a = halves(boxes(&all[0].a, draft.m), copies);
@@ -261,8 +265,11 @@ fn best(
         let mut parts = split.map_or(vec![1, free], |s| vec![s.min(all)]);
         parts.dedup();
         for split in parts {
-            let output = lines.filter(|_| split == 1).and_then(|l| l.output((bm, bn), wg));
-            let fit = |staging: u32| (limit - staging) / ((bm + bn * kind.folds) * LINE * kind.parts());
+            let stage = (bm + bn * kind.folds) * LINE * kind.parts();
+            // Beside the stages that are asked for, or enough of them.
+            let room = limit.saturating_sub(stages.map_or(ENOUGH, |s| s as u32) * stage);
+            let output = lines.filter(|_| split == 1).and_then(|l| l.output((bm, bn), wg, room));
+            let fit = |staging: u32| (limit - staging) / stage;
             let wanted = stages.map_or(3, |s| s as u32);
             let staging = output.map_or(0, |o| o.bytes(wg));
             let staging = if fit(staging) >= wanted { staging } else { 0 };

@@ -5,8 +5,7 @@
 //! written by `stmatrix`, others in pairs. Chunks of 16 bytes are swizzled as the tensor map says, so that neither
 //! side meets bank conflicts.
 //!
-//! Before the barrier of a piece its leader has waited until all earlier stores but the last `slots − 2` have been
-//! read: so the next piece's tile is free behind that barrier.
+//! Before a tile that another piece has used is written again, its leader waits until the store has read it.
 
 use super::contract_coords::{Place as Where, both, digits, modulo, over, plus, row, times};
 use super::contract_epilogue::{Epilogue, Point, define, unrolled, when};
@@ -87,7 +86,8 @@ impl Lines {
     }
 
     /// How a block of `groups` warpgroups stores its tile: `None` where its columns are no whole lines.
-    pub fn output(&self, (m, n): (u32, u32), groups: u32) -> Option<Output> {
+    /// `room`: bytes for staging tiles that are there anyway.
+    pub fn output(&self, (m, n): (u32, u32), groups: u32, room: u32) -> Option<Output> {
         let size = self.dtype.bits() / 8;
         let lines = [Swizzle::B128, Swizzle::B64, Swizzle::B32];
         let swizzle = lines.into_iter().find(|s| n.is_multiple_of(s.width() / size))?;
@@ -108,7 +108,10 @@ impl Lines {
         }
         let pieces = m / groups / ROWS * (n / columns);
         let batch = self.batch.iter().map(|b| b.0).collect();
-        Some(Output { tensor: self.tensor, map, columns, slots: pieces.min(2), batch })
+        // A tile for each piece needs no waiting in between.
+        let all = groups * pieces * map.bytes();
+        let slots = if pieces <= 4 && all <= room { pieces } else { pieces.min(2) };
+        Some(Output { tensor: self.tensor, map, columns, slots, batch })
     }
 }
 
@@ -160,19 +163,27 @@ impl<'x> Staging<'x> {
     /// Stores a warpgroup's part of a tile.
     pub fn store(&self, e: &mut Emit, epilogue: &Epilogue, place: &Where, accs: &[ArrayId], group: &Expr) {
         let (all, slots) = (self.parts() * self.pieces(), self.output.slots);
-        if self.tile.resident.is_some() && (slots == 1 || all % slots != 0) {
-            // The turns begin anew: the tile before may still be read.
+        if self.tile.resident.is_some() {
+            // The tile before may still be read.
             self.finish(e);
             self.meet(e, group);
         }
         unrolled(e, "piece", all, |e, number| {
-            let (part, piece) =
-                (over(number.clone(), self.pieces() as i64), modulo(number.clone(), self.pieces() as i64));
-            let piece = Piece { place, group, part, piece, slot: modulo(number, slots as i64) };
-            self.fill(e, epilogue, &piece, accs);
+            let pieces = self.pieces() as i64;
+            let (part, piece) = (over(number.clone(), pieces), modulo(number.clone(), pieces));
+            let piece = Piece { place, group, part, piece, slot: modulo(number.clone(), slots as i64) };
+            let free = |e: &mut Emit| {
+                if slots < all {
+                    let used = cmp(CmpOp::Ge, number.clone(), lit32(slots as i32));
+                    e.if_then(used, |e| {
+                        let left = slots as u8 - 1;
+                        e.if_then(leader(), |e| call(e, Intrinsic::BulkWait(left), Vec::new()));
+                        self.meet(e, group);
+                    });
+                }
+            };
+            self.fill(e, epilogue, &piece, accs, &free);
             call(e, Intrinsic::FenceProxyAsync, Vec::new());
-            let left = slots.saturating_sub(2) as u8;
-            e.if_then(leader(), |e| call(e, Intrinsic::BulkWait(left), Vec::new()));
             self.meet(e, group);
             e.if_then(leader(), |e| self.send(e, &piece));
         });
@@ -213,12 +224,15 @@ impl<'x> Staging<'x> {
         over(row, 128 / width)
     }
 
-    /// Puts the values of a piece into its staging tile.
-    fn fill(&self, e: &mut Emit, epilogue: &Epilogue, p: &Piece, accs: &[ArrayId]) {
+    /// Puts the values of a piece into its staging tile, once it is `free`.
+    fn fill(&self, e: &mut Emit, epilogue: &Epilogue, p: &Piece, accs: &[ArrayId], free: &dyn Fn(&mut Emit)) {
         let groups = self.output.columns / 8;
         let half = self.output.map.dtype.bits() == 16;
         let pair = e.kernel.array("out", Ty::F32, 2);
         let packed = half.then(|| e.kernel.array("packed", Ty::U32, 2 * groups));
+        if !half {
+            free(e);
+        }
         unrolled(e, "half", 2, |e, h| {
             let r = plus(times(p.part.clone(), 2), h.clone());
             let local = e.named("at_row", Ty::I32, Accumulators::of(self.tile).row(r.clone()));
@@ -236,6 +250,7 @@ impl<'x> Staging<'x> {
             });
         });
         if let Some(packed) = packed {
+            free(e);
             self.put_matrices(e, p, packed);
         }
     }

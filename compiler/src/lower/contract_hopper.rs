@@ -241,6 +241,10 @@ fn best(
     let split = wishes.split()?;
     let stages = wishes.int("stages", "")?;
     let cluster = wished_cluster(shape, wishes)?;
+    if let (Some(n), true) = (cluster.filter(|&n| n > 1), shape.selector.is_some()) {
+        let why = format!("rows choose their matrix, so {n} blocks have no operand in common");
+        return Err(wishes.refuse("cluster", &shape.axes[shape.m[0].out].name, &why));
+    }
     let limit = target.shared_per_block - SPARE;
     let mut best: Option<(f64, Draft)> = None;
     // The instructions of integers take columns in steps of 16.
@@ -278,7 +282,8 @@ fn best(
                 continue;
             }
             let row_tiles = (rows + bm as i64 - 1) / bm as i64;
-            let own = if groups_fill(wg) { cluster } else { cluster.or(Some(1)) };
+            let alone = shape.selector.is_some() || !groups_fill(wg);
+            let own = if alone { cluster.or(Some(1)) } else { cluster };
             let Some(cluster) = clustered(own, row_tiles, tiles * split, bn, b, target) else { continue };
             let resident = resident(wishes, tiles * split, cluster, target)?;
             let waves = (tiles * split + target.sms as i64 - 1) / target.sms as i64;

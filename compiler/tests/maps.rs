@@ -145,3 +145,41 @@ fn functions_are_approximate_where_the_first_rounding_is_narrow() {
         assert!(!approximate(&program), "{other}");
     }
 }
+
+#[test]
+fn neighbourhoods_are_loaded_once() {
+    let five = "op f[N, M](x: T[N, M]) -> (y: T[N - 2, M - 2]) {
+        y[i, j] = 0.2 * (x[i + 1, j + 1] + x[i, j + 1] + x[i + 2, j + 1] + x[i + 1, j] + x[i + 1, j + 2])
+    }
+    tile f { unroll i = ROWS }";
+    let seven = "op f[N, M](x: T[4, N, M]) -> (y: T[2, N - 2, M - 2]) {
+        y[i, j, k] = x[i + 1, j + 1, k + 1] * 0.4 + x[i, j + 1, k + 1] + x[i + 2, j + 1, k + 1]
+                     + x[i + 1, j, k + 1] + x[i + 1, j + 2, k + 1] + x[i + 1, j + 1, k] + x[i + 1, j + 1, k + 2]
+    }
+    tile f { unroll i = ROWS }";
+    for dtype in [DType::F32, DType::BF16] {
+        for (n, m) in [(10, 66), (11, 67), (23, 10), (37, 130), (3, 3), (9, 258)] {
+            for (text, dims) in [(five, vec![n, m]), (seven, vec![4, n, m])] {
+                // Eight elements of 16 bits a vector leave registers for two rows.
+                for rows in if dtype == DType::F32 { &["2", "4"][..] } else { &["2"] } {
+                    let text = text.replace("ROWS", rows).replace("T[", &format!("{}[", dtype.name()));
+                    check(&Case::new(&text).tensor("x", data(dtype, &dims)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn halves_of_rows_are_computed_together() {
+    let text = "op f[S, D](x: T[S, D], c: T[S, D/2]) -> (y: T[S, D]) where D % 2 == 0 {
+        y[i, d] = if d < D/2 then x[i, d] * c[i, d] - x[i, d + D/2]
+                  else x[i, d] + x[i, d - D/2] * c[i, d - D/2]
+    }";
+    for dtype in [DType::F32, DType::BF16] {
+        for d in [2, 16, 30, 64, 128, 256] {
+            let case = Case::new(&text.replace("T[", &format!("{}[", dtype.name())));
+            check(&case.tensor("x", data(dtype, &[1100, d])).tensor("c", data(dtype, &[1100, d / 2])));
+        }
+    }
+}

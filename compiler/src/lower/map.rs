@@ -5,7 +5,7 @@
 use super::index::{Interval, reads};
 use super::read::Index;
 use super::scalar::{Emit, Num, arith, cmp, int_of};
-use super::{Choice, Lowering, MAX_GRID_X, Refusal, home, map_block, map_tile, map_vec};
+use super::{Choice, Lowering, MAX_GRID_X, Refusal, home, map_block, map_stencil, map_tile, map_vec};
 use crate::ir::graph::{AxisId, Define, Graph, Stmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::simt::{CmpOp, IntOp, Ty};
@@ -73,6 +73,9 @@ fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define]) -> Result
     }
     if let Some(turn) = map_tile::find(cx, name, group) {
         return map_tile::points(cx, name, group, turn);
+    }
+    if let Some(stencil) = map_stencil::find(cx, name, group) {
+        return map_stencil::points(cx, name, group, &stencil);
     }
     let width = map_vec::width(cx, name, group)?;
     if width > 1 {

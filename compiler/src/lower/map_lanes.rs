@@ -60,6 +60,20 @@ impl Lanes<'_> {
         at % self.v == 0
     }
 
+    /// Whether a condition tells the points below `at` from those above: its value below.
+    pub fn below(&self, cond: ExprId, at: i64) -> Option<bool> {
+        let Node::Call(f @ (Func::Lt | Func::Le), args) = self.graph.expr(cond) else { return None };
+        let plain = |id| self.run(id) == Some(Run { literal: 0, multiple: 0 });
+        let strict = (*f == Func::Lt) as i64;
+        match (self.literal(args[0]), self.literal(args[1])) {
+            // axis < c, or ≤ c.
+            (None, Some(c)) if plain(args[0]) && c + 1 - strict == at => Some(true),
+            // c < axis, or c ≤.
+            (Some(c), None) if plain(args[1]) && c + strict == at => Some(false),
+            _ => None,
+        }
+    }
+
     /// The value as the axis plus something that all lanes share.
     pub fn run(&self, id: ExprId) -> Option<Run> {
         match self.graph.expr(id) {

@@ -343,7 +343,7 @@ impl<'a> Block<'_, 'a> {
                 let x = Expr::Load(Mem::Shared(stage), Box::new(at));
                 e.push(Stmt::SetElem(array, lit32(lane as i32), x));
             }
-            loaded.push(Loaded { id: r.id, array, ty });
+            loaded.push(Loaded { id: r.id, array, at: 0, ty });
         }
         let at = super::map::coordinates(e, self.group[0].target, &self.at(p, q));
         map_vec::lanes(e, self.group, &at, v, &loaded);

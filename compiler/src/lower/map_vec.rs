@@ -96,6 +96,8 @@ fn nodes(graph: &Graph, root: ExprId) -> Option<usize> {
 pub(super) struct Loaded {
     pub id: ExprId,
     pub array: ArrayId,
+    /// The first neighbour's place in the array.
+    pub at: i64,
     pub ty: Ty,
 }
 
@@ -116,18 +118,68 @@ pub fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define], v: i6
     let graph = cx.graph;
     let first = group[0];
     let mut dims = graph.tensor(first.target).dims.clone();
-    if let Some(last) = dims.last_mut() {
-        *last /= v;
-    }
+    let halves = halves(cx, group, v);
+    let last = dims.last_mut().expect("a vectorised target has a last axis");
+    let half = *last / 2;
+    *last /= if halves.is_some() { 2 * v } else { v };
     launch_points(cx, name, &dims, first.span, |e, at| {
         let mut at = at.to_vec();
         let last = at.pop().expect("a vectorised target has a last axis");
         let n = arith(IntOp::Mul, last.clone(), int_of(last.ty, v));
         let n = Num { expr: e.named("at", n.ty, n.expr), ty: n.ty };
         at.push(n);
-        let at = coordinates(e, first.target, &at);
-        lanes(e, group, &at, v, &[]);
+        let Some(conds) = halves else {
+            let at = coordinates(e, first.target, &at);
+            return lanes(e, group, &at, v, &[]);
+        };
+        for upper in [false, true] {
+            e.scope(|e| {
+                conds.iter().for_each(|&(c, below)| e.bind(c, Expr::Lit(Value::Bool(below != upper))));
+                let last = at.last_mut().expect("pushed above");
+                if upper {
+                    *last = arith(IntOp::Add, last.clone(), int_of(last.ty, half));
+                }
+                let at = coordinates(e, first.target, &at);
+                lanes(e, group, &at, v, &[]);
+            });
+        }
     })
+}
+
+/// Where the halves of the last axis are computed differently from the same reads: the conditions that tell them
+/// apart, each with its value in the lower half. A thread then takes neighbours in both halves, and reads once.
+fn halves(cx: &Lowering<'_>, group: &[&Define], v: i64) -> Option<Vec<(ExprId, bool)>> {
+    let graph = cx.graph;
+    let mut conds: Vec<(ExprId, bool)> = Vec::new();
+    for d in group {
+        let axis = *d.axes.last()?;
+        let (lo, n) = graph.axis_range(axis)?;
+        if lo != 0 || n % (2 * v) != 0 {
+            return None;
+        }
+        let lanes = Lanes { graph, facts: &cx.facts, axis, v };
+        let find = |id: ExprId| match graph.expr(id) {
+            Node::Select(c, a, b) => {
+                let from: BTreeSet<_> = read_from(graph, *a);
+                let both = read_from(graph, *b).intersection(&from).next().is_some();
+                both.then(|| Some((*c, lanes.below(*c, n / 2)?))).flatten()
+            }
+            _ => None,
+        };
+        conds.extend(unconditional(graph, d.value).into_iter().find_map(find));
+    }
+    (conds.len() == group.len()).then_some(conds)
+}
+
+/// The tensors that an expression reads.
+fn read_from(graph: &Graph, root: ExprId) -> BTreeSet<crate::ir::graph::TensorId> {
+    let reads = crate::pass::inline::below(graph, root).into_iter();
+    reads
+        .filter_map(|id| match graph.expr(id) {
+            Node::Read(r) => Some(r.tensor),
+            _ => None,
+        })
+        .collect()
 }
 
 /// Computes and stores `v` neighbours; what `loaded` names was loaded already.
@@ -224,8 +276,8 @@ fn load_either<'a>(
                 place = e.named("place", ty, chosen);
             }
             let (array, ty) = vector_load(e, r, place, p.v, count);
-            then.push(Loaded { id, array, ty });
-            otherwise.push(Loaded { id: other, array, ty });
+            then.push(Loaded { id, array, at: 0, ty });
+            otherwise.push(Loaded { id: other, array, at: 0, ty });
         }
     }
     (then, otherwise)
@@ -299,7 +351,7 @@ fn compute<'a>(e: &mut Emit<'a>, p: &Points<'_, 'a>, loaded: &[Loaded]) {
             let here = arith(IntOp::Add, last.clone(), int_of(last.ty, lane));
             let here = Num { expr: e.named("ax", here.ty, here.expr), ty: here.ty };
             for l in loaded {
-                let x = Expr::Elem(l.array, Box::new(lit32(lane as i32)));
+                let x = Expr::Elem(l.array, Box::new(lit32((l.at + lane) as i32)));
                 let n = match graph.expr(l.id) {
                     Node::Read(r) => {
                         let x = Num { expr: Expr::Var(e.let_var("x", l.ty, x)), ty: l.ty };
@@ -357,7 +409,7 @@ fn vector_read(e: &mut Emit<'_>, id: ExprId, r: &Read, axis: AxisId, last: &Num,
     let count = vector_plan(e, r, axis, v)?;
     let place = vector_place(e, r, axis, last);
     let (array, ty) = vector_load(e, r, place, v, count);
-    Some(Loaded { id, array, ty })
+    Some(Loaded { id, array, at: 0, ty })
 }
 
 /// Elements of an access, if a read's last index runs with the axis and the neighbours share the others. Where it
@@ -438,7 +490,7 @@ fn random_words(
             e.push(Stmt::Intrinsic { op, outs, args: vec![key.clone(), block] });
         }
     });
-    Some(Loaded { id, array, ty: Ty::U32 })
+    Some(Loaded { id, array, at: 0, ty: Ty::U32 })
 }
 
 /// What a random function makes of its word.

@@ -43,12 +43,14 @@ mod keep;
 pub mod map;
 mod map_block;
 mod map_lanes;
+mod map_stencil;
 mod map_tile;
 mod map_vec;
 mod near;
 pub mod read;
 mod recur;
 mod row;
+mod row_argmax;
 mod row_cluster;
 mod row_layout;
 mod row_online;
@@ -147,6 +149,8 @@ pub struct Lowering<'a> {
     /// Where `step` goes: the innermost `Repeat` under construction, or the program.
     open: Vec<Vec<Step>>,
     names: BTreeSet<String>,
+    /// Axes along which the form of the kernel under construction has followed `unroll` itself.
+    unrolled: BTreeSet<String>,
     /// Sums of which the parts of several blocks are left to their readers to add, where these ask for it.
     parts: Option<BTreeMap<TensorId, Parts>>,
 }
@@ -255,11 +259,13 @@ impl<'a> Lowering<'a> {
             open: vec![Vec::new()],
             names: BTreeSet::new(),
             parts: None,
+            unrolled: BTreeSet::new(),
         }
     }
 
     /// Threads of most forms would share the bytes of packed targets: those are written one a byte, then packed.
     fn lower_kernel(&mut self, k: &'a PlanKernel) -> Result<(), Refusal> {
+        self.unrolled.clear();
         let targets = k.stmts.iter().flat_map(|&s| self.graph.stmts[s].targets());
         let packed: Vec<TensorId> = targets.filter(|&t| self.graph.tensor(t).dtype.bits() == 4).collect();
         if k.form == Form::Map || packed.is_empty() {
@@ -303,6 +309,7 @@ impl<'a> Lowering<'a> {
             open: std::mem::take(&mut self.open),
             names: std::mem::take(&mut self.names),
             parts: Some(BTreeMap::new()),
+            unrolled: BTreeSet::new(),
         }
     }
 

@@ -23,15 +23,22 @@ const LONG: i64 = 8192;
 
 /// Shares long rows among the blocks of a cluster, where that holds them.
 pub fn choose(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &mut Layout) {
-    const EACH: i64 = 16;
-    const THREADS: i64 = 256;
+    // Registers of held values a thread, and threads of a block, at least: many small blocks hide each other's waits.
+    const EACH: i64 = 32;
+    const THREADS: i64 = 128;
     if !able(cx, passes, layout) {
+        return;
+    }
+    // What is only reduced, and in one pass, is as well read as it comes.
+    let stores = passes.iter().flat_map(|p| &p.items).any(|i| matches!(i.kind, Kind::Map { .. }));
+    if !stores && super::row_online::joins(cx.graph, passes) {
+        layout.held = words(cx, rows, passes, layout).is_some_and(|w| w <= LONG);
         return;
     }
     let Some(words) = words(cx, rows, passes, layout).filter(|&w| w > LONG) else { return };
     let power = |n: i64| (n.max(1) as u64).next_power_of_two() as i64;
     let cluster = power((words + THREADS * EACH - 1) / (THREADS * EACH)).clamp(2, MOST);
-    let lanes = power((words + cluster * 2 * EACH - 1) / (cluster * 2 * EACH)).max(THREADS);
+    let lanes = power((words + cluster * EACH - 1) / (cluster * EACH)).max(THREADS);
     if lanes <= MOST_THREADS {
         (layout.cluster, layout.lanes, layout.per_block) = (cluster, lanes, 1);
     }

@@ -49,7 +49,12 @@ pub fn choose(
         if columns { by_column(count, longest) } else { by_row(count, longest, vector, packs, passes.len()) };
     row_cluster::choose(cx, rows, passes, &mut layout);
     settings(cx, k, rows, passes, &mut layout)?;
-    layout.held &= row_cluster::fits(cx, rows, passes, &layout);
+    let fits = row_cluster::fits(cx, rows, passes, &layout);
+    if let (false, true, Some(Word::Name(n))) = (fits, layout.held, cx.schedule.get(&k.name, "hold", "")) {
+        let text = format!("{}: a row does not fit {n}: take more threads, a cluster or `stream`", k.name);
+        return Err(Refusal::new(Default::default(), text).setting("hold"));
+    }
+    layout.held &= fits;
     let blocks = (count + layout.per_block - 1) / layout.per_block;
     if blocks > super::MAX_GRID_X / layout.cluster {
         return Err(Refusal::new(
@@ -58,11 +63,6 @@ pub fn choose(
         ));
     }
     Ok(layout)
-}
-
-/// Points of the longest row that a block holds in registers.
-pub fn longest_held(packs: bool) -> i64 {
-    MOST_THREADS * RESIDENT / 2 * if packs { 2 } else { 1 }
 }
 
 /// Rows of 16-bit elements, which are held two a register.
@@ -89,6 +89,8 @@ fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize) -> La
         _ if rows < 2 * SMS => vector,
         // One block a multiprocessor either way: more threads hide more.
         true if points > WIDE && points <= 2 * WIDE => 2 * EACH,
+        // Short rows without vectors: neighbouring threads have neighbouring elements.
+        _ if vector == 1 && (5..=64).contains(&points) => 2,
         true if points > 8192 => 4 * EACH,
         true if points > 2048 => 2 * EACH,
         _ => EACH.max(vector),
@@ -97,7 +99,7 @@ fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize) -> La
     let lanes = match points {
         _ if rows < 2 * SMS => lanes,
         // Read once from memory: many blocks with a few loads each.
-        _ if passes == 1 && points > longest_held(packs) => lanes.min(256),
+        _ if passes == 1 && points > WIDE => lanes.min(256),
         n if n > ROOMY * RESIDENT || packs && n > WIDE => lanes,
         _ => lanes.min(ROOMY),
     };

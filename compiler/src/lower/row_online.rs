@@ -7,35 +7,42 @@
 use super::Lowering;
 use super::fold::Acc;
 use super::row::{Row, before_loop};
-use super::row_layout::{longest_held, packs};
 use super::row_pass::{self, Item, Kind, Pass, Rounds, Streamed};
-use super::scalar::{Emit, Num, arith, cmp, int_of};
+use super::scalar::{Emit, Num, cmp, int_of};
 use crate::ir::graph::{AxisId, Combine, Expr as Node, ExprId, Fold, Graph};
-use crate::ir::simt::{CmpOp, Expr, IntOp, Stmt, Ty, Unroll};
+use crate::ir::simt::{CmpOp, Expr, Stmt, Ty, Unroll};
 use crate::pass::{inline::below, shape, sites};
 use crate::vocab::dtype::{self, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
 use std::collections::BTreeMap;
 
+/// Points of the shortest row that is worth it.
+const LEAST: i64 = 1024;
+/// Rounds whose loads go together.
+const TURNS: i64 = 4;
 /// Rounds whose terms one chain adds.
 const ROUNDS: i64 = 1024;
 
-/// The passes with a maximum and its sum joined, if they are there and the row is too long to be held.
+/// The passes with a maximum and its sum joined, if they are there and the row is long.
 pub fn joined<'a>(cx: &Lowering<'a>, passes: &[Pass<'a>]) -> Option<Vec<Pass<'a>>> {
-    let (first, second) = (passes.first()?, passes.get(1)?);
-    let points = super::row::points(&first.dims)?;
-    let long = points > longest_held(packs(cx, passes)) && points <= ROUNDS * 1024;
-    let plain = |p: &Pass<'_>| !p.ordered && p.items.len() == 1;
-    let apart = (first.level, second.level) == (0, 1) && passes[2..].iter().all(|p| p.level >= 2);
-    if !(long && apart && plain(first) && plain(second) && first.dims == second.dims) {
+    let points = super::row::points(&passes.first()?.dims)?;
+    if !(LEAST..=ROUNDS * 1024).contains(&points) || !joins(cx.graph, passes) {
         return None;
     }
-    matches(cx.graph, &first.items[0], &second.items[0]).then_some(())?;
-    let items = vec![first.items[0].clone(), second.items[0].clone()];
-    let mut all = vec![Pass { online: true, items, ..first.clone() }];
+    let items = vec![passes[0].items[0].clone(), passes[1].items[0].clone()];
+    let mut all = vec![Pass { online: true, items, ..passes[0].clone() }];
     all.extend_from_slice(&passes[2..]);
     Some(all)
+}
+
+/// Are the first passes a maximum and the sum of exponentials below it, and nothing else at their levels?
+pub fn joins(graph: &Graph, passes: &[Pass<'_>]) -> bool {
+    let [first, second, rest @ ..] = passes else { return false };
+    let plain = |p: &Pass<'_>| !p.ordered && p.items.len() == 1 && p.dims.is_some();
+    let apart = (first.level, second.level) == (0, 1) && rest.iter().all(|p| p.level >= 2);
+    let alike = apart && plain(first) && plain(second) && first.dims == second.dims;
+    alike && matches(graph, &first.items[0], &second.items[0])
 }
 
 fn parts<'a>(item: &Item<'a>) -> Option<(ExprId, &'a Fold)> {
@@ -82,9 +89,10 @@ pub fn run<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>) {
     let accs: Vec<Acc> = row_pass::accumulators(row, pass).into_iter().flatten().collect();
     let (max, sum) = (accs[0].clone(), accs[1].clone());
     let rounds = Rounds::new(row, &dims);
-    let whole = rounds.points / (rounds.lanes * rounds.vector);
-    part(row, pass, &rounds, (&max, &sum), 0, whole, true);
-    part(row, pass, &rounds, (&max, &sum), whole, rounds.count, false);
+    let (lo, hi) = (int_of(rounds.ty, 0), int_of(rounds.ty, rounds.count));
+    let (mid, hi) = row_pass::turns(&mut row.e, &rounds, lo.clone(), hi, TURNS);
+    part(row, pass, &rounds, (&max, &sum), lo, mid.clone(), TURNS);
+    part(row, pass, &rounds, (&max, &sum), mid, hi, 1);
     // The thread's sum, for the row's maximum.
     let own = row.e.let_var("own", max.ty, Expr::Var(max.var));
     let lanes = row.lanes.clone();
@@ -106,58 +114,50 @@ fn rescale(e: &mut Emit<'_>, sum: &Acc, old: Expr, new: Expr) {
     });
 }
 
-/// Some rounds; `sure`: all their points are inside.
+/// Some rounds, `turns` at a time.
 fn part<'a>(
     row: &mut Row<'a, '_>,
     pass: &Pass<'a>,
     rounds: &Rounds,
-    (max, sum): (&Acc, &Acc),
-    lo: i64,
-    hi: i64,
-    sure: bool,
+    accs: (&Acc, &Acc),
+    lo: Num,
+    hi: Num,
+    turns: i64,
 ) {
-    if lo >= hi {
-        return;
-    }
-    let streamed = row_pass::streamed(row, pass, rounds, &BTreeMap::new());
+    let streamed = row_pass::streamed(row, pass, rounds, &BTreeMap::new(), turns);
     let round = row.e.kernel.var("round", rounds.ty);
     row.e.open();
-    let lane = row.lanes.lane.clone();
-    let base = row_pass::base_at(rounds, &lane, Num { expr: Expr::Var(round), ty: rounds.ty });
-    let base = Num { expr: row.e.named("base", base.ty, base.expr), ty: base.ty };
-    let work = row.e.block(|e| turn(e, pass, rounds, (max, sum), &streamed, &base));
-    if sure {
-        work.into_iter().for_each(|s| row.e.push(s));
-    } else {
-        let cond = cmp(CmpOp::Lt, base.expr.clone(), int_of(rounds.ty, rounds.points).expr);
-        row.e.push(Stmt::If { cond, then: work, otherwise: Vec::new() });
-    }
+    let bases = row_pass::bases(row, rounds, round, turns);
+    let work = row.e.block(|e| turn(e, pass, rounds, accs, &streamed, &bases));
+    row_pass::guarded(row, rounds, &bases[0], turns, work);
     let body = row.e.close();
-    let unroll = if sure && hi - lo >= 4 { Unroll::By(4) } else { Unroll::Auto };
-    let (lo, hi, step) = (int_of(rounds.ty, lo).expr, int_of(rounds.ty, hi).expr, int_of(rounds.ty, 1).expr);
-    row.e.push(Stmt::For { var: round, lo, hi, step, unroll, body });
+    let step = int_of(rounds.ty, turns).expr;
+    row.e.push(Stmt::For { var: round, lo: lo.expr, hi: hi.expr, step, unroll: Unroll::None, body });
 }
 
-/// A thread's points of one round.
+/// A thread's points of some rounds: all loads first, then one maximum for all.
 fn turn<'a>(
     e: &mut Emit<'a>,
     pass: &Pass<'a>,
     rounds: &Rounds,
     (max, sum): (&Acc, &Acc),
     streamed: &[Streamed],
-    base: &Num,
+    bases: &[Num],
 ) {
-    let mut loaded = Vec::new();
-    for s in streamed {
-        if !loaded.contains(&s.array) {
-            loaded.push(s.array);
-            e.scope(|e| {
-                row_pass::load_vector(e, rounds, &pass.items[s.item], &s.read, base, s.array, 0, s.chunk)
-            });
-        }
+    for (w, base) in bases.iter().enumerate() {
+        row_pass::load_streamed(e, pass, rounds, streamed, base, w as i64);
     }
+    let points = |e: &mut Emit<'a>, which: usize, f: &dyn Fn(&mut Emit<'a>, &Item<'a>)| {
+        let own: Vec<Streamed> = streamed.iter().filter(|s| s.item == which).cloned().collect();
+        for (w, base) in bases.iter().enumerate() {
+            row_pass::each_point(e, &pass.items[which], rounds, &own, base, w as i64, f);
+        }
+    };
+    let (Some((m, top_fold)), Some((_, sum_fold))) = (parts(&pass.items[0]), parts(&pass.items[1])) else {
+        return;
+    };
     let top = Acc { var: e.let_var("top", max.ty, Expr::Var(max.var)), ..max.clone() };
-    points(e, pass, 0, rounds, streamed, base, &|e, item, fold| row_pass::take(e, item, fold, &top, None));
+    points(e, 0, &|e, item| row_pass::take(e, item, top_fold, &top, None));
     let grows = cmp(CmpOp::Ne, Expr::Var(top.var), Expr::Var(max.var));
     e.if_then(grows, |e| {
         rescale(e, sum, Expr::Var(max.var), Expr::Var(top.var));
@@ -166,37 +166,11 @@ fn turn<'a>(
     let some = cmp(CmpOp::Gt, Expr::Var(max.var), lit(max.ty, f64::NEG_INFINITY));
     e.if_then(some, |e| {
         let part = Acc { var: e.let_var("part", sum.ty, lit(sum.ty, 0.0)), ..sum.clone() };
-        let Some((m, _)) = parts(&pass.items[0]) else { return };
-        points(e, pass, 1, rounds, streamed, base, &|e, item, fold| {
+        points(e, 1, &|e, item| {
             e.bind(m, Expr::Var(max.var));
-            row_pass::take(e, item, fold, &part, None);
+            row_pass::take(e, item, sum_fold, &part, None);
         });
         let all = call(Func::Add, vec![Expr::Var(sum.var), Expr::Var(part.var)]);
         e.push(Stmt::Set(sum.var, all));
     });
-}
-
-/// `f` at each point of a thread's turn.
-fn points<'a>(
-    e: &mut Emit<'a>,
-    pass: &Pass<'a>,
-    which: usize,
-    rounds: &Rounds,
-    streamed: &[Streamed],
-    base: &Num,
-    f: &dyn Fn(&mut Emit<'a>, &Item<'a>, &'a Fold),
-) {
-    let item = &pass.items[which];
-    let Some((_, fold)) = parts(item) else { return };
-    for v in 0..rounds.vector {
-        e.scope(|e| {
-            let pos = arith(IntOp::Add, base.clone(), int_of(base.ty, v));
-            let pos = Num { expr: e.named("pos", pos.ty, pos.expr), ty: pos.ty };
-            row_pass::bind_point(e, rounds, item, &pos);
-            for s in streamed.iter().filter(|s| s.item == which) {
-                e.bind(s.expr, Expr::Elem(s.array, Box::new(super::scalar::lit32(v as i32))));
-            }
-            f(e, item, fold);
-        });
-    }
 }

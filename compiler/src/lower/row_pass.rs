@@ -9,6 +9,7 @@ use super::home::Home;
 use super::index::Facts;
 use super::map;
 use super::row::{Row, before_loop, points};
+use super::row_argmax;
 use super::row_layout::{self, RESIDENT, vector_read, vector_write};
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, lit32, mul};
 use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Fold, Graph, Read};
@@ -465,6 +466,7 @@ fn resident_of(row: &Row<'_, '_>, pass: &Pass<'_>, rounds: &Rounds) -> BTreeMap<
 }
 
 /// A vector read that only this pass makes.
+#[derive(Clone)]
 pub(super) struct Streamed {
     pub item: usize,
     pub expr: ExprId,
@@ -478,6 +480,7 @@ pub(super) fn streamed(
     pass: &Pass<'_>,
     rounds: &Rounds,
     kept: &BTreeMap<ExprId, Held>,
+    turns: i64,
 ) -> Vec<Streamed> {
     let mut out: Vec<Streamed> = Vec::new();
     let mut arrays: BTreeMap<String, ArrayId> = BTreeMap::new();
@@ -497,7 +500,7 @@ pub(super) fn streamed(
                 Some(&a) => a,
                 None => {
                     let name = format!("in_{}", row.graph.tensor(r.tensor).name);
-                    let a = row.e.kernel.array(name, Ty::of(row.graph.ty(e)), rounds.vector as u32);
+                    let a = row.e.kernel.array(name, Ty::of(row.graph.ty(e)), (turns * rounds.vector) as u32);
                     arrays.insert(k, a);
                     a
                 }
@@ -506,6 +509,79 @@ pub(super) fn streamed(
         }
     }
     out
+}
+
+/// Loads a thread's vectors of one round, to the place of turn `turn` of their arrays.
+pub(super) fn load_streamed<'a>(
+    e: &mut Emit<'a>,
+    pass: &Pass<'a>,
+    rounds: &Rounds,
+    streamed: &[Streamed],
+    base: &Num,
+    turn: i64,
+) {
+    let mut loaded: Vec<ArrayId> = Vec::new();
+    for s in streamed {
+        if !loaded.contains(&s.array) {
+            loaded.push(s.array);
+            let at = turn * rounds.vector;
+            e.scope(|e| load_vector(e, rounds, &pass.items[s.item], &s.read, base, s.array, at, s.chunk));
+        }
+    }
+}
+
+/// `f` at each point of a thread's turn, with its reads bound to what was loaded.
+pub(super) fn each_point<'a>(
+    e: &mut Emit<'a>,
+    item: &Item<'a>,
+    rounds: &Rounds,
+    streamed: &[Streamed],
+    base: &Num,
+    turn: i64,
+    f: &dyn Fn(&mut Emit<'a>, &Item<'a>),
+) {
+    for v in 0..rounds.vector {
+        e.scope(|e| {
+            let pos = arith(IntOp::Add, base.clone(), int_of(base.ty, v));
+            let pos = Num { expr: e.named("pos", pos.ty, pos.expr), ty: pos.ty };
+            bind_point(e, rounds, item, &pos);
+            for s in streamed {
+                let at = lit32((turn * rounds.vector + v) as i32);
+                e.bind(s.expr, Expr::Elem(s.array, Box::new(at)));
+            }
+            f(e, item);
+        });
+    }
+}
+
+/// The first points of a thread's turn in each of `turns` rounds from `round`.
+pub(super) fn bases(row: &mut Row<'_, '_>, rounds: &Rounds, round: VarId, turns: i64) -> Vec<Num> {
+    let lane = row.lanes.lane.clone();
+    let base = |w: i64| {
+        let round = Num { expr: Expr::Var(round), ty: rounds.ty };
+        let at = base_at(rounds, &lane, arith(IntOp::Add, round, int_of(rounds.ty, w)));
+        Num { expr: row.e.named("base", at.ty, at.expr), ty: at.ty }
+    };
+    (0..turns).map(base).collect()
+}
+
+/// The end of the rounds of a range that go `turns` at a time without a guard, and the range's end.
+pub(super) fn turns(e: &mut Emit<'_>, rounds: &Rounds, lo: Num, hi: Num, turns: i64) -> (Num, Num) {
+    let whole = int_of(rounds.ty, rounds.points / (rounds.lanes * rounds.vector));
+    let end = arith(IntOp::Min, hi.clone(), whole);
+    let count = arith(IntOp::Max, arith(IntOp::Sub, end, lo.clone()), int_of(rounds.ty, 0));
+    let by = int_of(rounds.ty, turns);
+    let mid = arith(IntOp::Add, lo, arith(IntOp::Mul, arith(IntOp::Div, count, by.clone()), by));
+    (Num { expr: e.named("middle", rounds.ty, mid.expr), ty: rounds.ty }, hi)
+}
+
+/// Adds the work of a turn: several rounds at a time are whole, one alone may not be.
+pub(super) fn guarded(row: &mut Row<'_, '_>, rounds: &Rounds, base: &Num, turns: i64, work: Vec<Stmt>) {
+    if turns > 1 || rounds.is_even() {
+        return work.into_iter().for_each(|s| row.e.push(s));
+    }
+    let cond = cmp(CmpOp::Lt, base.expr.clone(), int_of(rounds.ty, rounds.points).expr);
+    row.e.push(Stmt::If { cond, then: work, otherwise: Vec::new() });
 }
 
 fn round_loop<'a>(
@@ -517,6 +593,9 @@ fn round_loop<'a>(
     lo: Num,
     hi: Num,
 ) {
+    if let (true, [Some(acc)]) = (kept.is_empty() && row_argmax::applies(row, pass, rounds), accs) {
+        return row_argmax::run(row, pass, rounds, acc, lo, hi);
+    }
     let whole = rounds.points / (rounds.lanes * rounds.vector);
     let all = matches!((&lo.expr, &hi.expr), (a, b) if is_int(a, 0) && is_int(b, rounds.count));
     if all && kept.is_empty() && whole < rounds.count && whole > 0 {
@@ -546,20 +625,14 @@ fn round_part<'a>(
     lo: Num,
     hi: Num,
 ) {
-    let streamed = streamed(row, pass, rounds, kept);
+    let streamed = streamed(row, pass, rounds, kept, 1);
     let outs = out_arrays(row, pass, rounds);
     let round = row.e.kernel.var("round", rounds.ty);
     row.e.open();
     let base = base_at(rounds, &row.lanes.lane.clone(), Num { expr: Expr::Var(round), ty: rounds.ty });
     let base = Num { expr: row.e.named("base", base.ty, base.expr), ty: base.ty };
     row.e.open();
-    let mut loaded: Vec<ArrayId> = Vec::new();
-    for s in &streamed {
-        if !loaded.contains(&s.array) {
-            loaded.push(s.array);
-            row.e.scope(|e| load_vector(e, rounds, &pass.items[s.item], &s.read, &base, s.array, 0, s.chunk));
-        }
-    }
+    load_streamed(&mut row.e, pass, rounds, &streamed, &base, 0);
     vector_loop(row, pass, rounds, accs, kept, &streamed, &outs, round, &base);
     for (item, out) in pass.items.iter().zip(&outs) {
         if let (Kind::Map { define }, Some((array, chunk))) = (&item.kind, out) {

@@ -151,7 +151,7 @@ pub fn unroll(cx: &mut Lowering<'_>, k: &PlanKernel, first: usize) -> Result<(),
             loops += unrolled(kernel, &mut body, axis, *n as u32);
             kernel.body = body;
         }
-        if loops == 0 && *n != 1 {
+        if loops == 0 && *n != 1 && !cx.unrolled.contains(axis) {
             let why =
                 format!("no thread of kernel `{}` has a loop over {axis} ({})", k.name, word_text(value));
             return Err(Refusal::new(first_span(cx.graph, k), why).setting(named(key, axis)));

@@ -2,8 +2,8 @@
 
 use super::fault;
 use super::world::{FaultKind, RunFault};
-use crate::ir::graph::{Expr, ExprId, Graph, Stmt};
-use std::collections::HashMap;
+use crate::ir::graph::{AxisId, Expr, ExprId, Graph, Stmt};
+use std::collections::{BTreeSet, HashMap};
 
 /// Evaluations of an expression, at most: hours on many cores.
 const MOST: f64 = (1u64 << 42) as f64;
@@ -28,38 +28,58 @@ pub fn bearable(g: &Graph) -> Result<(), RunFault> {
 }
 
 fn of_stmt(g: &Graph, s: &Stmt) -> f64 {
-    let mut known = HashMap::new();
-    let points = |axes: &[crate::ir::graph::AxisId]| -> f64 {
-        axes.iter().map(|&a| g.extent(a).unwrap_or(1) as f64).product()
+    let mut work = Work { g, free: HashMap::new(), folds: 0.0 };
+    let mut sum = |axes: &[AxisId], root: ExprId| {
+        work.free(root);
+        work.points(axes)
     };
-    let mut sum = |axes: &[crate::ir::graph::AxisId], roots: &[ExprId]| {
-        points(axes) * roots.iter().map(|&e| of_expr(g, e, &mut known)).sum::<f64>()
-    };
-    match s {
-        Stmt::Define(d) => sum(&d.axes, &[d.value]),
-        Stmt::Scan(s) => sum(&s.axes, &[s.body]),
-        Stmt::Sort(s) => sum(&s.axes, &[s.key]),
-        Stmt::Update(u) => sum(&u.axes, &[u.value]),
-        Stmt::Recur(r) => r.members.iter().map(|d| sum(&d.axes, &[d.value])).sum(),
+    let points: f64 = match s {
+        Stmt::Define(d) => sum(&d.axes, d.value),
+        Stmt::Scan(s) => sum(&s.axes, s.body),
+        Stmt::Sort(s) => sum(&s.axes, s.key),
+        Stmt::Update(u) => sum(&u.axes, u.value),
+        Stmt::Recur(r) => r.members.iter().map(|d| sum(&d.axes, d.value)).sum(),
         Stmt::Table { .. } => 0.0,
-    }
+    };
+    points + work.folds
 }
 
-/// Evaluations for one point. Values used twice count twice: an upper bound, except below ranges that depend on data.
-fn of_expr(g: &Graph, e: ExprId, known: &mut HashMap<ExprId, f64>) -> f64 {
-    if let Some(&n) = known.get(&e) {
-        return n;
+/// Counts evaluations. A reduction is evaluated once for each value of the axes that it depends on; the rest of an
+/// expression is a handful of operations a point. Exact but for ranges that depend on data.
+struct Work<'a> {
+    g: &'a Graph,
+    free: HashMap<ExprId, BTreeSet<AxisId>>,
+    folds: f64,
+}
+
+impl Work<'_> {
+    fn points<'x>(&self, axes: impl IntoIterator<Item = &'x AxisId>) -> f64 {
+        axes.into_iter().map(|&a| self.g.extent(a).unwrap_or(1) as f64).product()
     }
-    let n = match g.expr(e) {
-        Expr::Fold(f) => {
-            let points: f64 = f.axes.iter().map(|&a| g.extent(a).unwrap_or(1) as f64).product();
-            1.0 + points * of_expr(g, f.body, known)
+
+    /// The axes that an expression depends on; reductions that are new are counted.
+    fn free(&mut self, e: ExprId) -> BTreeSet<AxisId> {
+        if let Some(found) = self.free.get(&e) {
+            return found.clone();
         }
-        // Reductions are what grows: the rest of an expression is a handful of operations, each evaluated once.
-        _ => 1.0 + g.children(e).into_iter().map(|c| of_expr(g, c, known) - 1.0).sum::<f64>(),
-    };
-    known.insert(e, n);
-    n
+        let below: Vec<BTreeSet<AxisId>> = self.g.children(e).into_iter().map(|c| self.free(c)).collect();
+        let mut found: BTreeSet<AxisId> = below.into_iter().flatten().collect();
+        match self.g.expr(e) {
+            Expr::Axis(a) => {
+                found.insert(*a);
+            }
+            Expr::Fold(f) => {
+                found.extend(&f.axes);
+                self.folds += self.points(&found);
+                f.axes.iter().for_each(|a| {
+                    found.remove(a);
+                });
+            }
+            _ => {}
+        }
+        self.free.insert(e, found.clone());
+        found
+    }
 }
 
 #[cfg(test)]

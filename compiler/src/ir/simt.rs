@@ -416,6 +416,9 @@ pub enum Intrinsic {
     HalfFma {
         dtype: DType,
     },
+    /// Four bytes of eight, those of a (0–3) and b (4–7), picked by the selector's nibbles, lowest first.
+    /// args: a, b, selector (U32); out U32.
+    BytePermute,
     /// The four words of a Philox4x32-10 block: 4 U32 of (key, block), both I64.
     Philox,
     /// Of the warp's lanes with the same low bits: how many stand before this one, how many there are.

@@ -363,6 +363,7 @@ pub fn matrix_instruction(name: &str) -> Option<Intrinsic> {
         Intrinsic::MmaM16N8K16 { dtype: F16 },
         Intrinsic::MmaM16N8K16 { dtype: BF16 },
         Intrinsic::MatchDigit { bits: 8 },
+        Intrinsic::BytePermute,
         Intrinsic::HalfFma { dtype: F16 },
         Intrinsic::HalfFma { dtype: BF16 },
     ]);

@@ -461,6 +461,7 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
         }
         Intrinsic::StMatrix { count, .. } => Ok((vec![Some(Ty::U32); 1 + count as usize], vec![])),
         Intrinsic::LdMatrix { count, .. } => Ok((vec![Some(Ty::U32)], vec![Ty::U32; count as usize])),
+        Intrinsic::BytePermute => Ok((vec![Some(Ty::U32); 3], vec![Ty::U32])),
         Intrinsic::HalfFma { dtype } => {
             half(dtype)?;
             Ok((vec![Some(Ty::U32); 3], vec![Ty::U32]))

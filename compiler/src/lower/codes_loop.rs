@@ -423,7 +423,7 @@ impl<'x> CodesLoop<'x> {
         (0..self.constants().len()).map(|j| load(e, j)).collect()
     }
 
-    /// Four pairs of weights of word `q` of run `i`: codes j and j + 4 in register 4 · i + j.
+    /// Four pairs of weights of word `q` of run `i`: codes 2j and 2j + 1 in register 4 · i + j.
     fn dequantise(&self, e: &mut Emit, f: &Frags, i: u32, q: u32, constants: &[Expr]) {
         let (dtype, w) = (self.codes.dtype, &self.codes.weight);
         let exponent = pair(dtype, magic(dtype)) | if self.codes.signed { 0x0008_0008 } else { 0 };
@@ -433,12 +433,14 @@ impl<'x> CodesLoop<'x> {
         let zero = zero.unwrap_or(Expr::U32(pair(dtype, -self.bias())));
         let one = Expr::U32(pair(dtype, 1.0));
         let word = e.named("word", Ty::U32, cast(Ty::U32, elem(f.codes, 4 * i + q)));
+        let upper = e.named("upper", Ty::U32, int_op(IntOp::Shr, word.clone(), Expr::U32(4)));
         for j in 0..4 {
-            let moved =
-                if j == 0 { word.clone() } else { int_op(IntOp::Shr, word.clone(), Expr::U32(4 * j)) };
-            let code = int_op(IntOp::And, moved, Expr::U32(0x000f_000f));
-            let code = int_op(IntOp::Xor, code, Expr::U32(exponent));
+            // Byte j of the word has code 2j in its low bits, and of the moved one code 2j + 1.
+            let selector = Expr::U32(0x4400 + 0x1111 * j);
             let to = || vec![Place::Elem(f.a, 4 * i + j)];
+            call(e, Intrinsic::BytePermute, to(), vec![word.clone(), upper.clone(), selector]);
+            let code = int_op(IntOp::And, elem(f.a, 4 * i + j), Expr::U32(0x000f_000f));
+            let code = int_op(IntOp::Xor, code, Expr::U32(exponent));
             let fma = Intrinsic::HalfFma { dtype };
             call(e, fma, to(), vec![code, one.clone(), zero.clone()]);
             if scale.is_some() || shift.is_some() {
@@ -456,21 +458,7 @@ impl<'x> CodesLoop<'x> {
         let piece = plus(times(lane.t.clone(), 4), lit32(q as i32));
         let index = plus(self.x_run(base, &lane.along, &token), times(swizzled(&piece, &token), RUN));
         e.push(Stmt::LoadVec { array: f.x, at: 0, mem: Mem::Shared(self.ring), index, count: 4 });
-        let half = |i: u32| cast(Ty::U32, elem(f.x, i));
-        let (low, high) = (Expr::U32(0xffff), Expr::U32(0xffff_0000));
-        for i in 0..2 {
-            // Elements 2i and 2i + 4, then 2i + 1 and 2i + 5.
-            let (x, y) = (half(i), half(i + 2));
-            let evens = int_op(
-                IntOp::Or,
-                int_op(IntOp::And, x.clone(), low.clone()),
-                int_op(IntOp::Shl, y.clone(), Expr::U32(16)),
-            );
-            let odds =
-                int_op(IntOp::Or, int_op(IntOp::Shr, x, Expr::U32(16)), int_op(IntOp::And, y, high.clone()));
-            e.push(Stmt::SetElem(f.b, lit32(2 * i as i32), evens));
-            e.push(Stmt::SetElem(f.b, lit32(2 * i as i32 + 1), odds));
-        }
+        (0..4).for_each(|i| e.push(Stmt::SetElem(f.b, lit32(i as i32), cast(Ty::U32, elem(f.x, i)))));
         for tile in 0..self.codes.tiles {
             for i in 0..2 {
                 let a = |run: u32, j: u32| elem(f.a, 4 * (2 * tile + run) + 2 * i + j);

@@ -215,7 +215,7 @@ fn lower_codes<'a>(
     let mut e = cx.emit(&k.name);
     e.kernel.grid = [(tile.split * tile.m.tiles() * tile.n.tiles()) as u32, 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
-    e.kernel.min_blocks = contract_codes::BLOCKS as u32;
+    e.kernel.min_blocks = contract_codes::BLOCKS as u32 / codes.tiles;
     let work = workspaces(cx, &mut e, shape, tile);
     let place = locate(&mut e, shape, tile);
     e.line(cx.graph.span(shape.folds[0].fold));

@@ -3,7 +3,7 @@
 //! Such a product is a stream of weights, so it is laid out for that: the weights' rows are the rows of `mma.sync`, each
 //! lane copies 16 bytes (32 codes) of a row at a time through a ring in shared memory, and makes the instruction's
 //! operand of them with bit operations. The order of terms within an instruction is free: lane t of a quad takes 32
-//! neighbouring terms, and a register holds codes i and i + 4 of a word, as two masked shifts leave them. The few rows
+//! neighbouring terms of both operands. The few rows
 //! of the other operand stand in the ring too, shared by the block's warps.
 //!
 //! A weight is `T((code − zero) · scale + shift)`, T f16 or bf16, with zero, scale and shift that do not change over
@@ -24,7 +24,7 @@ use crate::vocab::target::Target;
 
 /// Terms that a warp takes in a step: a run of 32 for each lane of a quad.
 pub const CHUNK: i64 = 128;
-/// Warps of a block, and blocks of a multiprocessor: while one waits, another computes.
+/// Warps of a block, and blocks of a multiprocessor (half for two tiles of a warp): while one waits, another computes.
 pub const WARPS: u32 = 8;
 pub const BLOCKS: i64 = 2;
 /// Rows of the other operand from which on weights are better dequantised once, for all tiles.
@@ -311,7 +311,9 @@ fn best(
     const SECOND: f64 = 3000.0;
     let (n, t) = (ContractShape::points(rows), ContractShape::points(tokens));
     let columns = ((t as u32).div_ceil(8)).min(MOST_COLUMNS / 8);
-    let tiles = 1;
+    // Many rows of the other operand: each of its registers serves two tiles, and there is room for one block.
+    let tiles = if columns > 4 { 2 } else { 1 };
+    let resident = BLOCKS / tiles as i64;
     let chunks = codes.terms / CHUNK;
     let tables = [codes.weight.zero, codes.weight.scale, codes.weight.shift].iter().flatten().count() as i64;
     let group = if codes.weight.group == 0 { codes.terms } else { codes.weight.group };
@@ -327,15 +329,15 @@ fn best(
         let table = 4 * tables * groups * block as i64;
         let stage = 16 * 32 * WARPS as i64 * 2 * tiles as i64 + 256 * (8 * columns * along) as i64;
         let sums = 4 * (along * 8 * columns * block) as i64;
-        let room = target.shared_per_block as i64 / BLOCKS - 1024 - table;
+        let room = target.shared_per_block as i64 / resident - 1024 - table;
         let stages = (room / stage).min(10).min(per / along as i64 + 2);
         if stages < 3 || stages * stage < sums {
             continue;
         }
         let blocks =
             ((n + block as i64 - 1) / block as i64) * ((t + 8 * columns as i64 - 1) / (8 * columns) as i64);
-        let slots = BLOCKS * target.sms as i64;
-        let waves = ((blocks * split + slots - 1) / slots * BLOCKS) as f64;
+        let slots = resident * target.sms as i64;
+        let waves = ((blocks * split + slots - 1) / slots * resident) as f64;
         let used = t.min(8 * columns as i64);
         let bytes = block as f64 / 2.0 + used as f64;
         let parts =

@@ -267,7 +267,7 @@ impl Op {
                 | Intrinsic::TmaMulticast { .. }
                 | Intrinsic::TmaStore { .. }
                 | Intrinsic::StMatrix { .. } => Class::Memory,
-                Intrinsic::Philox | Intrinsic::HalfFma { .. } => Class::Int,
+                Intrinsic::Philox | Intrinsic::HalfFma { .. } | Intrinsic::BytePermute => Class::Int,
                 Intrinsic::Wgmma { .. } => Class::Mma,
                 op if super::intrinsics::shape(*op).is_some() => Class::Mma,
                 _ => Class::Sync,

@@ -203,6 +203,7 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::CpAsync { bytes, .. } => format!("cp_async_{bytes}"),
         Intrinsic::Philox => "philox_block".into(),
         Intrinsic::HalfFma { dtype } => format!("fma_{}x2", dtype.name()),
+        Intrinsic::BytePermute => "byte_permute".into(),
         Intrinsic::MatchDigit { bits } => format!("match_digit<{bits}>"),
         Intrinsic::CpAsyncCommit => "cp_async_commit".into(),
         Intrinsic::CpAsyncWait(n) => format!("cp_async_wait<{n}>"),
@@ -231,6 +232,10 @@ pub fn definition(op: Intrinsic) -> String {
             )
         }
         Intrinsic::Philox => PHILOX.into(),
+        Intrinsic::BytePermute => "// Four of the bytes of a and b.\n\
+             __device__ __forceinline__ void byte_permute(u32& d, u32 a, u32 b, u32 selector) {\n    \
+             d = __byte_perm(a, b, selector);\n}\n"
+            .into(),
         Intrinsic::HalfFma { dtype } => {
             let ty = dtype.name();
             format!(
@@ -391,6 +396,7 @@ impl Block<'_> {
             Intrinsic::CpAsyncWait(n) => return self.cp_async_wait(w, n as u32).map(|()| None),
             Intrinsic::Philox => philox(w, outs, args),
             Intrinsic::HalfFma { dtype } => half_fma(dtype, w, outs, args),
+            Intrinsic::BytePermute => byte_permute(w, outs, args),
             Intrinsic::MatchDigit { bits } => {
                 w.whole("a match of digits")?;
                 match_digit(bits, w, outs, args);
@@ -556,6 +562,16 @@ fn matrix_lanes(shared: &Shared, rows: &[u32], trans: bool) -> [u32; LANES] {
         let (r, c) = (l / 4, 2 * (l % 4));
         if trans { at(c, r) | at(c + 1, r) << 16 } else { at(r, c) | at(r, c + 1) << 16 }
     })
+}
+
+/// args: a, b, selector.
+fn byte_permute(w: &mut Warp, outs: &[Out], args: &[Reg]) {
+    let [a, b, selector] = [0, 1, 2].map(|i| *w.regs.get::<u32>(args[i]));
+    for lane in lanes(w.mask) {
+        let bytes = (b[lane] as u64) << 32 | a[lane] as u64;
+        let byte = |i: u32| (bytes >> (8 * (selector[lane] >> (4 * i) & 7)) & 0xff) as u32;
+        w.regs.get_mut::<u32>(outs[0].reg)[lane] = (0..4).fold(0, |word, i| word | byte(i) << (8 * i));
+    }
 }
 
 /// args: a, b, c.

@@ -54,9 +54,11 @@ fn whole_rows<'a>(
     row_pass::load_resident(&mut row, passes);
     row.lanes.meet(&mut row.e);
     row.finish_members(0, &stored);
-    for pass in passes {
+    for (i, pass) in passes.iter().enumerate() {
         row_pass::run(&mut row, pass);
-        row.finish_members(pass.level + 1 + usize::from(pass.online), &stored);
+        // Further passes of this level may have what its members read of each other.
+        let left = passes.get(i + 1).map_or(usize::MAX, |next| next.level);
+        row.finish_members(left.min(pass.level + 1 + usize::from(pass.online)), &stored);
     }
     cx.launch(row.e);
     Ok(())

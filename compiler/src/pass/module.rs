@@ -6,7 +6,7 @@
 use girih_dsl::ast::*;
 use girih_dsl::diagnostic::{Diagnostic, Severity};
 use girih_dsl::source::Sources;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 /// A file of the module. Unit 0 is the root.
 #[derive(Clone, Debug)]
@@ -137,7 +137,7 @@ pub fn load(
         read,
         units: Vec::new(),
         open: Vec::new(),
-        known: HashMap::new(),
+        known: HashMap::default(),
         diags: Vec::new(),
     };
     loader.unit(root_name, stem(root_name), root_text);
@@ -241,8 +241,8 @@ impl Loader<'_> {
 
     /// Positions of the items by name. A name defined twice is an error.
     fn index(&mut self, file: &File) -> (HashMap<String, usize>, HashMap<String, usize>) {
-        let (mut callables, mut consts) = (HashMap::new(), HashMap::new());
-        let mut first: HashMap<(bool, &str), Span> = HashMap::new();
+        let (mut callables, mut consts) = (HashMap::default(), HashMap::default());
+        let mut first: HashMap<(bool, &str), Span> = HashMap::default();
         for (i, item) in file.items.iter().enumerate() {
             let (value, name) = match item {
                 Item::Op(o) => (false, &o.name),

@@ -1,15 +1,17 @@
 //! Random programs: they bind, their text survives the formatter, the reference runs without a panic, and what is
 //! lowered from them, run in the simulator, is within the reference's bound.
 //!
-//! A failure shrinks and prints the `.tile` text with its inputs.
+//! A failure shrinks, and is written under `target/failures` with the command that runs it again.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod generate;
+mod varied;
 
 use common::Case;
 use generate::Program;
 use girih_compiler::host::HostTensor;
+use girih_compiler::ir::graph::TileBlock;
 use girih_compiler::lower::{Schedule, plan_to_program};
 use girih_compiler::pass::graph_to_plan::{PlanOptions, plan};
 use girih_compiler::reference;
@@ -18,6 +20,7 @@ use girih_compiler::vocab::dtype::{DType, Value};
 use girih_compiler::vocab::random;
 use girih_compiler::vocab::target::Target;
 use proptest::prelude::*;
+use varied::Dice;
 
 /// A number of an input: small, with a few zeros and ties among them.
 fn number(seed: i64, c: i64, whole: bool) -> Value {
@@ -52,9 +55,30 @@ fn config(cases: u32) -> ProptestConfig {
 }
 
 /// What is wrong with the lowered program; `None` if nothing is.
-fn simulated(case: &Case, target: &str, fuse: bool) -> Option<String> {
-    let said = |what: String| Some(format!("{}\non {target}, fuse {fuse}: {what}", case.text));
-    let graph = match case.graph() {
+fn simulated(case: &Case, target: &'static str, fuse: bool) -> Option<String> {
+    simulated_as(case, target, fuse, None)
+}
+
+/// As `simulated`; with dice, strides, a `tile` block and a schedule vary too. A schedule may be refused, in words.
+fn simulated_as(case: &Case, target: &'static str, fuse: bool, mut dice: Option<Dice>) -> Option<String> {
+    let tile = dice.as_mut().and_then(|d| (d.below(2) == 0).then(|| varied::tile(d)));
+    let mut schedule = Schedule::default();
+    let wrong = simulate(case, target, fuse, dice, tile.as_ref(), &mut schedule)?;
+    let said = format!("on {target}, fuse {fuse}: {wrong}");
+    let command = varied::keep(case, target, tile.as_ref(), &schedule, &said);
+    Some(format!("{}\n{said}\n{command}", case.text))
+}
+
+fn simulate(
+    case: &Case,
+    target: &str,
+    fuse: bool,
+    dice: Option<Dice>,
+    tile: Option<&TileBlock>,
+    schedule: &mut Schedule,
+) -> Option<String> {
+    let said = Some::<String>;
+    let mut graph = match case.graph() {
         Ok(g) => g,
         Err(e) => return said(e),
     };
@@ -63,12 +87,23 @@ fn simulated(case: &Case, target: &str, fuse: bool) -> Option<String> {
         Err(e) => return said(e.to_string()),
     };
     let target = Target::parse(target).expect("a target of the table");
+    let mut memory = case.inputs.clone();
+    let varied = dice.is_some();
+    if let Some(mut dice) = dice {
+        memory = varied::lay_out(&mut graph, &case.inputs, &mut dice);
+        graph.tiles.extend(tile.cloned());
+        if tile.is_none() {
+            let plan = plan(&graph, &PlanOptions { fuse, ..PlanOptions::default() });
+            *schedule = varied::schedule(&plan, target, &mut dice);
+        }
+    }
     let plan = plan(&graph, &PlanOptions { fuse, ..PlanOptions::default() });
-    let program = match plan_to_program(&plan, target, &Schedule::default()) {
+    let program = match plan_to_program(&plan, target, schedule) {
         Ok(p) => p,
+        Err(e) if varied && e.setting.is_some() && !e.message.is_empty() => return None,
         Err(e) => return said(e.message),
     };
-    let got = match sim::run(&program, &case.inputs, &SimOptions::default()) {
+    let got = match sim::run(&program, &memory, &SimOptions::default()) {
         Ok(g) => g,
         Err(e) => return said(e.to_string()),
     };
@@ -115,6 +150,33 @@ proptest! {
         let wrong = simulated(&case(&p, seed), if old { "sm_80" } else { "sm_90a" }, fuse);
         prop_assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
     }
+}
+
+proptest! {
+    #![proptest_config(config(60))]
+
+    #[test]
+    fn strides_tile_blocks_and_schedules_change_nothing(p in generate::program(), seed in 0..1000i64, old in any::<bool>(), dice in any::<u64>()) {
+        let target = if old { "sm_80" } else { "sm_90a" };
+        let wrong = simulated_as(&case(&p, seed), target, true, Some(Dice(dice)));
+        prop_assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
+    }
+}
+
+/// A failure can be run again from what is written.
+#[test]
+fn a_failure_is_kept() {
+    let text = "op f[M, N](x0: f32[M, N]) -> (y: f32[M, N]) {\n    y[i, j] = x0[i, j]\n}";
+    let x = HostTensor::from_f64(DType::F32, &[1, 2], &[1.0, 2.0]);
+    let case = Case::new(text).dim("M", 1).dim("N", 2).tensor("x0", x);
+    let tile = varied::tile(&mut Dice(1));
+    let command = varied::keep(&case, "sm_80", Some(&tile), &Schedule::default(), "just a test");
+    let file = command.split_whitespace().nth(2).expect("girih run FILE");
+    let kept = std::fs::read_to_string(file).expect("the file that the command names");
+    assert!(kept.starts_with(&format!("// {command}\n// just a test\n{text}")), "{kept}");
+    let (_, diagnostics) = girih_dsl::parse(&kept, 0);
+    assert!(diagnostics.is_empty() && command.contains("--dim M=1") && command.contains("x0.npy"), "{command}");
+    let _ = std::fs::remove_file(file);
 }
 
 /// Counts what goes wrong over many programs, without shrinking: one example of each kind.

@@ -2,7 +2,7 @@
 
 use crate::ir::graph::*;
 use crate::pass::facts;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 /// Copies what the outputs need. Inputs and scalars are kept, whether they are read or not.
 pub fn compact(old: &Graph) -> Graph {
@@ -10,16 +10,16 @@ pub fn compact(old: &Graph) -> Graph {
     let mut c = Copy {
         old,
         new: Graph::default(),
-        exprs: HashMap::new(),
-        axes: HashMap::new(),
-        tensors: HashMap::new(),
+        exprs: HashMap::default(),
+        axes: HashMap::default(),
+        tensors: HashMap::default(),
     };
     c.new.op = old.op.clone();
     c.new.sizes = old.sizes.clone();
     c.new.consts = old.consts.clone();
     c.new.scalars = old.scalars.clone();
     c.new.tiles = old.tiles.clone();
-    let mut targets: HashSet<TensorId> = HashSet::new();
+    let mut targets: HashSet<TensorId> = HashSet::default();
     for (i, s) in old.stmts.iter().enumerate() {
         if keep[i] {
             targets.extend(s.targets());

@@ -10,7 +10,7 @@ use crate::pass::subst::Subst;
 use crate::vocab::dtype::{DType, Ty, Value};
 use girih_dsl::ast::{self, Name, Span};
 use girih_dsl::diagnostic::{Diagnostic, Severity};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 /// Nested expressions and calls may go this deep.
 const MAX_DEPTH: u32 = 600;
@@ -157,15 +157,15 @@ impl<'m> Elab<'m> {
             module,
             g: Graph::default(),
             diags: Vec::new(),
-            seen: HashSet::new(),
+            seen: HashSet::default(),
             frames: Vec::new(),
             prover: Prover::default(),
             axis_sym: Vec::new(),
             scope: Vec::new(),
             equal: Vec::new(),
             recurrence: None,
-            fold_fns: HashMap::new(),
-            tables: HashMap::new(),
+            fold_fns: HashMap::default(),
+            tables: HashMap::default(),
             dead: 0,
             lenient: false,
             trial: 1 << 20,

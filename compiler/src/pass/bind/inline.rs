@@ -11,7 +11,7 @@ use crate::pass::subst::Subst;
 use crate::vocab::dtype::DType;
 use girih_dsl::ast::*;
 use girih_dsl::diagnostic::Diagnostic;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 /// An argument of a call.
 enum Argument {
@@ -163,7 +163,7 @@ impl<'m> Elab<'m> {
         lead: &[AxisId],
         given: &mut Given,
     ) -> Option<HashMap<String, Argument>> {
-        let mut out = HashMap::new();
+        let mut out = HashMap::default();
         let mut position = 0;
         let mut ok = true;
         for a in args {

@@ -9,7 +9,7 @@ use crate::ir::graph::*;
 use crate::vocab::dtype::{Ty, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::rc::Rc;
 
 enum Step {
@@ -49,7 +49,7 @@ pub type Point = HashMap<AxisId, i64>;
 
 impl Program {
     pub fn new() -> Program {
-        Program { steps: Vec::new(), ranges: HashMap::new(), cond: None, root: 0, at: HashMap::new() }
+        Program { steps: Vec::new(), ranges: HashMap::default(), cond: None, root: 0, at: HashMap::default() }
     }
 
     /// Adds an expression; its place among the values of a run.
@@ -225,7 +225,7 @@ impl Search<'_> {
         for all in [false, true] {
             let mut unknown = false;
             let mut left = self.limit;
-            let mut point = Point::new();
+            let mut point = Point::default();
             match self.walk(0, all, &mut point, &mut fuel, &mut left, &mut unknown) {
                 Some(found) => return found,
                 None if all && left > 0 && fuel > 0 && !unknown => return Trial::AllInside,

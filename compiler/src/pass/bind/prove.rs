@@ -7,7 +7,8 @@ use super::interval::{self, Iv};
 use crate::ir::graph::*;
 use crate::vocab::func::Func;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap as HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Σ coefficient · atom + constant.

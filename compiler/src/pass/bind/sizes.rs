@@ -12,7 +12,7 @@ use crate::pass::module::Found;
 use crate::vocab::dtype::{DTYPES, DType, Value};
 use girih_dsl::ast::*;
 use girih_dsl::diagnostic::Diagnostic;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 /// What is known of one call of an op, or of one run.
 #[derive(Default)]

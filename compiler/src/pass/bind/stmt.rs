@@ -13,7 +13,7 @@ use crate::pass::module::{Callable, Found};
 use crate::vocab::dtype::DType;
 use girih_dsl::ast::*;
 use girih_dsl::diagnostic::Diagnostic;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use std::rc::Rc;
 
 /// A tensor with contiguous strides.
@@ -61,7 +61,7 @@ impl<'m> Elab<'m> {
     pub fn body(&mut self, op: &'m Op) {
         let order = Order::of(self, op);
         let mut waiting: Vec<usize> = Vec::new();
-        let mut done: HashSet<usize> = HashSet::new();
+        let mut done: HashSet<usize> = HashSet::default();
         for i in 0..op.body.len() {
             // A recurrence stands where its last member does.
             if order.members(i).last() == Some(&i) {
@@ -553,7 +553,7 @@ struct Order {
 
 impl Order {
     fn of(e: &Elab, op: &Op) -> Order {
-        let mut first: HashMap<&str, usize> = HashMap::new();
+        let mut first: HashMap<&str, usize> = HashMap::default();
         for (i, s) in op.body.iter().enumerate() {
             for t in &s.targets {
                 if !e.frame().names.contains_key(&t.name.text) {
@@ -578,7 +578,7 @@ impl Order {
             waits.push(w);
         }
         let groups = components(&waits);
-        let mut group_of = HashMap::new();
+        let mut group_of = HashMap::default();
         for g in groups {
             if g.len() > 1 || itself[g[0]] {
                 let g = Rc::new(g);

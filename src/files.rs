@@ -261,6 +261,29 @@ mod tests {
         }
 
         #[test]
+        fn changed_safetensors_never_panic(edits in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6), cut in any::<usize>()) {
+            let tensor = HostTensor::zeros(DType::F32, &[2, 3]);
+            let mut bytes = safetensors::serialize([("x", view(&tensor).unwrap())], None).unwrap();
+            for (at, with) in edits {
+                let at = at % bytes.len();
+                bytes[at] = with;
+            }
+            bytes.truncate(bytes.len() - cut % 3);
+            for t in parse_safetensors(&bytes).into_iter().flat_map(|all| all.into_values()) {
+                prop_assert!(t.shape.iter().all(|&n| n >= 0) && t.data.len() <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn shapes_agree_with_their_bytes(shape in proptest::collection::vec(0u64..1 << 40, 0..4), len in 0usize..64) {
+            let dims: String = shape.iter().map(|n| format!("{n}, ")).collect();
+            let head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({dims}), }}");
+            if let Ok(t) = parse_npy(&npy(&head, &vec![0; len])) {
+                prop_assert_eq!(t.shape.iter().product::<i64>() * 4, len as i64);
+            }
+        }
+
+        #[test]
         fn heads_never_panic(head in ".{0,80}") {
             let _ = parse_npy(&npy(&head, &[0; 8]));
             let _ = parse_npy(&npy(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {head}}}"), &[]));

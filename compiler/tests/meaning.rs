@@ -306,3 +306,21 @@ fn bounds_are_neither_too_tight_nor_too_wide() {
     assert!(girih_compiler::reference::compare(y, &host(got(1.001))).is_err());
     assert!(numbers(&y.tensor).iter().zip(&y.bound).all(|(v, b)| *b < 1e-4 * v));
 }
+
+/// A partial sum in an allowed order may leave the range: beside an infinity, or among finite terms, the result is open.
+#[test]
+fn partial_sums_that_leave_the_range_are_open() {
+    let text = "op f[N](x: f32[N]) -> (y: f32) {\n y = sum[i](x[i])\n}";
+    let right = |x: &[f64], got: f64| {
+        let out = Case::new(text).f32("x", &[x.len() as i64], x).run().expect("no fault");
+        let got = HostTensor::from_f64(DType::F32, &[], &[got]);
+        girih_compiler::reference::compare(&out.outputs["y"], &got).is_ok()
+    };
+    let inf = f64::INFINITY;
+    for got in [inf, f64::NAN] {
+        assert!(right(&[inf, -3e38, -3e38], got), "{got}");
+        assert!(right(&[3e38, 3e38, -3e38, -3e38], got), "{got}");
+    }
+    assert!(right(&[inf, -1.0, -2.0], inf) && !right(&[inf, -1.0, -2.0], f64::NAN));
+    assert!(!right(&[inf, -1.0, -2.0], 3.0) && !right(&[1.0, 2.0, 4.0], inf));
+}

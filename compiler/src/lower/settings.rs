@@ -140,6 +140,33 @@ fn first_span(graph: &Graph, k: &PlanKernel) -> Span {
     }
 }
 
+/// Statements that an unrolled loop may become: a compiler's time grows faster than they do.
+const MOST_UNROLLED: usize = 2048;
+
+/// Statements of the longest loop over an axis.
+fn longest(kernel: &Kernel, stmts: &[Stmt], axis: &str) -> usize {
+    let inner = |s: &Stmt| -> usize {
+        match s {
+            Stmt::For { var, body, .. } if kernel.vars[var.0 as usize].name == axis => count(body),
+            Stmt::For { body, .. } | Stmt::While { body, .. } => longest(kernel, body, axis),
+            Stmt::If { then, otherwise, .. } => {
+                longest(kernel, then, axis).max(longest(kernel, otherwise, axis))
+            }
+            _ => 0,
+        }
+    };
+    stmts.iter().map(inner).max().unwrap_or(0)
+}
+
+fn count(stmts: &[Stmt]) -> usize {
+    let one = |s: &Stmt| match s {
+        Stmt::For { body, .. } | Stmt::While { body, .. } => 1 + count(body),
+        Stmt::If { then, otherwise, .. } => 1 + count(then) + count(otherwise),
+        _ => 1,
+    };
+    stmts.iter().map(one).sum()
+}
+
 /// Sets `unroll` on the loops of the kernels made since `first`.
 pub fn unroll(cx: &mut Lowering<'_>, k: &PlanKernel, first: usize) -> Result<(), Refusal> {
     let Some(settings) = cx.schedule.kernels.get(&k.name) else { return Ok(()) };
@@ -148,6 +175,13 @@ pub fn unroll(cx: &mut Lowering<'_>, k: &PlanKernel, first: usize) -> Result<(),
         let mut loops = 0;
         for kernel in &mut cx.program.kernels[first..] {
             let mut body = std::mem::take(&mut kernel.body);
+            let size = (*n as usize).saturating_mul(longest(kernel, &body, axis));
+            if *n > 1 && size > MOST_UNROLLED {
+                let why = format!(
+                    "{n} copies of the loop over {axis} would be {size} statements: take at most {MOST_UNROLLED}"
+                );
+                return Err(Refusal::new(first_span(cx.graph, k), why).setting(named(key, axis)));
+            }
             loops += unrolled(kernel, &mut body, axis, *n as u32);
             kernel.body = body;
         }

@@ -33,11 +33,13 @@ pub struct Sum {
     /// Exponent of the lowest bit set in any term; terms not exact clear `whole`.
     low: i32,
     whole: bool,
+    /// Some term is an infinity or a NaN.
+    odd: bool,
 }
 
 impl Default for Sum {
     fn default() -> Sum {
-        Sum { v: 0.0, abs: 0.0, e: 0.0, n: 0, low: i32::MAX, whole: true }
+        Sum { v: 0.0, abs: 0.0, e: 0.0, n: 0, low: i32::MAX, whole: true, odd: false }
     }
 }
 
@@ -55,12 +57,21 @@ impl Sum {
     #[inline]
     pub fn push(&mut self, x: F) {
         self.v = if self.n == 0 { x.v } else { self.v + x.v };
-        self.abs += x.v.abs();
+        self.add(x.v.abs());
         self.e += x.e;
         self.n += 1;
         if self.whole {
             self.low = self.low.min(low_bit(x.v));
             self.whole = x.e == 0.0 && x.v.is_finite();
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, size: f64) {
+        if size < INF {
+            self.abs += size;
+        } else {
+            self.odd = true;
         }
     }
 
@@ -74,7 +85,7 @@ impl Sum {
             return;
         }
         self.v += v;
-        self.abs += v.abs();
+        self.add(v.abs());
         if v.abs() < INF {
             self.e += v.abs() * (p.u + f64::EPSILON / 2.0);
         }
@@ -86,7 +97,11 @@ impl Sum {
         if n <= 1 {
             return F { v, e };
         }
-        if v.is_nan() || abs == INF {
+        if v.is_infinite() && self.odd && abs + e.min(abs) >= p.top {
+            // The finite terms alone may leave the range on the other side, before or after they meet the infinity.
+            return F::any(v);
+        }
+        if v.is_nan() || self.odd || abs == INF {
             return F { v, e: if e < INF { 0.0 } else { INF } };
         }
         if self.whole && (abs == 0.0 || abs.log2() < (self.low.max(-1000) + p.bits) as f64) {

@@ -95,7 +95,13 @@ fn allowed(want: &Checked, i: usize) -> (f64, f64) {
     if !dtype.is_float() {
         return (v - e, v + e);
     }
-    let (lo, hi) = if e == 0.0 { (v, v) } else { (v - e, v + e) };
+    // The ends are computed in f64 themselves: where they are another choice's value, that must not miss by a rounding.
+    let slack = |end: f64| end.abs() * f64::EPSILON;
+    let (lo, hi) = match (v - e, v + e) {
+        _ if e == 0.0 => (v, v),
+        (lo, hi) if lo.is_finite() && hi.is_finite() => (lo - slack(lo), hi + slack(hi)),
+        ends => ends,
+    };
     (round_f64(lo, dtype), round_f64(hi, dtype))
 }
 

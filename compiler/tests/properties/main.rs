@@ -175,7 +175,10 @@ fn a_failure_is_kept() {
     let kept = std::fs::read_to_string(file).expect("the file that the command names");
     assert!(kept.starts_with(&format!("// {command}\n// just a test\n{text}")), "{kept}");
     let (_, diagnostics) = girih_dsl::parse(&kept, 0);
-    assert!(diagnostics.is_empty() && command.contains("--dim M=1") && command.contains("x0.npy"), "{command}");
+    assert!(
+        diagnostics.is_empty() && command.contains("--dim M=1") && command.contains("x0.npy"),
+        "{command}"
+    );
     let _ = std::fs::remove_file(file);
 }
 

@@ -32,7 +32,9 @@ pub fn lay_out(graph: &mut Graph, inputs: &Inputs, dice: &mut Dice) -> Inputs {
     for t in graph.tensors.iter_mut().filter(|t| t.role == Role::Input && t.dtype.bits() >= 8) {
         let strides = match t.dims[..] {
             [n] if n > 0 => vec![dice.pick(&[1, 1, 2, 3])],
-            [m, n] if m * n > 0 => dice.pick(&[vec![n, 1], vec![n + 1, 1], vec![n + 8, 1], vec![1, m], vec![1, m + 3]]),
+            [m, n] if m * n > 0 => {
+                dice.pick(&[vec![n, 1], vec![n + 1, 1], vec![n + 8, 1], vec![1, m], vec![1, m + 3]])
+            }
             _ => continue,
         };
         let own = &inputs.tensors[&t.name];
@@ -113,14 +115,19 @@ pub fn keep(case: &Case, target: &str, tile: Option<&TileBlock>, schedule: &Sche
         let _ = write!(command, " --schedule {}", file("schedule").display());
     }
     let settings: Vec<String> = tile.iter().flat_map(|t| &t.settings).map(setting).collect();
-    let block = if settings.is_empty() { String::new() } else { format!("tile random {{ {} }}\n", settings.join(" ")) };
+    let block = if settings.is_empty() {
+        String::new()
+    } else {
+        format!("tile random {{ {} }}\n", settings.join(" "))
+    };
     let said: String = said.lines().map(|l| format!("// {l}\n")).collect();
     let _ = std::fs::write(file("tile"), format!("// {command}\n{said}{}\n{block}", case.text));
     command
 }
 
 fn setting(s: &girih_compiler::ir::graph::Setting) -> String {
-    let values: Vec<String> = s.choices.iter().map(|w| if let Word::Int(v) = w { v.to_string() } else { "?".into() }).collect();
+    let values: Vec<String> =
+        s.choices.iter().map(|w| if let Word::Int(v) = w { v.to_string() } else { "?".into() }).collect();
     format!("{} {} = {{{}}}", s.key, s.axis.as_deref().unwrap_or(""), values.join(", "))
 }
 
@@ -139,7 +146,8 @@ fn npy(t: &HostTensor) -> Vec<u8> {
         _ => "|u1",
     };
     let dims: String = t.dims.iter().map(|n| format!("{n}, ")).collect();
-    let head = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}").replace(", )", ",)");
+    let head =
+        format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}").replace(", )", ",)");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend_from_slice(&(head.len() as u16 + 1).to_le_bytes());
     bytes.extend_from_slice(head.as_bytes());

@@ -6,8 +6,8 @@
 use super::interval::{self, Iv};
 use crate::ir::graph::*;
 use crate::vocab::func::Func;
-use std::cell::{Cell, RefCell};
 use rustc_hash::FxHashMap as HashMap;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 

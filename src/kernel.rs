@@ -10,6 +10,7 @@ use girih_compiler::ir::tile::Tile;
 use girih_compiler::lower::Schedule;
 use girih_compiler::pass::ast_to_graph::{self, Bindings, listed};
 use girih_compiler::pass::check;
+use girih_compiler::pass::graph_to_plan::Alternative;
 use girih_compiler::pass::module::{self, Module};
 use girih_compiler::vocab::dtype::{DType, Value};
 use girih_dsl::ast;
@@ -346,6 +347,11 @@ impl BoundOp {
     /// The kernels that it becomes on a device.
     pub fn plan(&self, device: &Device) -> Result<Plan> {
         Ok(pipeline::graph_to_plan(&self.graph, &self.options(device)?))
+    }
+
+    /// The plan that the model takes for the best, and up to `most` − 1 others that may be as good.
+    pub fn plans(&self, device: &Device, most: usize) -> Result<Vec<Alternative>> {
+        Ok(pipeline::graph_to_plans(&self.graph, &self.options(device)?, most))
     }
 
     /// Their tile level, by name and form; `None` for forms that have none.

@@ -12,9 +12,10 @@ use girih_compiler::ir::program::Program;
 use girih_compiler::ir::tile::Tile;
 use girih_compiler::ir::{graph_verify, simt_verify};
 use girih_compiler::lower::{self, Refusal, Schedule};
-use girih_compiler::pass::graph_to_plan::{self, PlanOptions};
+use girih_compiler::pass::graph_to_plan::{self, Alternative, PlanOptions};
 use girih_compiler::vocab::target::Target;
 use girih_dsl::source::Sources;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What is chosen beside the program and its sizes.
@@ -57,7 +58,8 @@ impl Fusion {
     }
 
     pub fn plan_options(self, force: Option<Form>) -> PlanOptions {
-        PlanOptions { force, fuse: self != Fusion::Apart, search: self == Fusion::Searched }
+        let (fuse, search) = (self != Fusion::Apart, self == Fusion::Searched);
+        PlanOptions { force, fuse, search, ..PlanOptions::default() }
     }
 }
 
@@ -112,21 +114,35 @@ pub enum Level<'a> {
     Cuda(&'a str),
 }
 
+/// What the planner is told of a target.
+pub fn plan_options(options: &Options) -> PlanOptions {
+    let chain = lower::fold_form::is_on(&options.target);
+    PlanOptions { chain, ..options.fusion.plan_options(options.form) }
+}
+
 /// The plan of a graph under the same options.
 pub fn graph_to_plan(graph: &Graph, options: &Options) -> Plan {
-    let plan = |g: &Graph| graph_to_plan::plan(g, &options.fusion.plan_options(options.form));
+    graph_to_plan::plan(&for_target(graph, options), &plan_options(options))
+}
+
+/// The graph without what its `tile` blocks say of other targets: that does not choose what is stored here.
+fn for_target<'a>(graph: &'a Graph, options: &Options) -> Cow<'a, Graph> {
     let name = options.target.name;
     let of_another = |t: &TileBlock| {
         let on = |n: &String| n == name || name.strip_suffix('a') == Some(n);
         !t.targets.is_empty() && !t.targets.iter().any(on)
     };
-    // What is said of other targets does not choose what is stored here.
     if !graph.tiles.iter().any(of_another) {
-        return plan(graph);
+        return Cow::Borrowed(graph);
     }
     let mut graph = graph.clone();
     graph.tiles.retain(|t| !of_another(t));
-    plan(&graph)
+    Cow::Owned(graph)
+}
+
+/// The best plan and others, under the same options.
+pub fn graph_to_plans(graph: &Graph, options: &Options, most: usize) -> Vec<Alternative> {
+    graph_to_plan::plans(&for_target(graph, options), &plan_options(options), most)
 }
 
 /// The tile level of a graph's kernels: name and form of each, and the level where the form has one.

@@ -5,11 +5,28 @@ use girih_compiler::ir::plan_text;
 use girih_compiler::ir::program::{Arg, BufferId, BufferRole, Program, Step};
 use girih_compiler::ir::simt_text;
 use girih_compiler::ir::tile::Tile;
+use girih_compiler::pass::graph_to_plan::Alternative;
 use std::fmt::Write;
 
 /// The kernels of a plan, with what each defines, what fusing saved, and the plan's graph.
 pub fn plan(p: &Plan) -> String {
     plan_text::print(p)
+}
+
+/// The first plan, then what the others are and what the model says that each takes.
+pub fn plans(all: &[Alternative]) -> String {
+    let Some((best, others)) = all.split_first() else { return String::new() };
+    let mut s = plan(&best.plan);
+    let line = |a: &Alternative| {
+        let kernels: Vec<String> =
+            a.plan.kernels.iter().map(|k| format!("{} {}", k.form.name(), k.name)).collect();
+        format!("{:.1} us, {} bytes saved: {}", a.us, a.plan.bytes_saved, kernels.join(", "))
+    };
+    let _ = writeln!(s, "// in the model {}", line(best));
+    for other in others {
+        let _ = writeln!(s, "// another plan {}", line(other));
+    }
+    s
 }
 
 /// What was fused, what not and why, and which rules led there.

@@ -10,6 +10,9 @@ use girih_compiler::ir::graph_text;
 use girih_compiler::pass::graph_to_plan::{PlanOptions, egraph_text};
 use girih_runtime::nvrtc::Nvrtc;
 
+/// Plans that `emit --stage plan` speaks of.
+const PLANS: usize = 4;
+
 pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
     let op = choose(args)?;
     if stage == StageArg::Ast {
@@ -23,10 +26,13 @@ pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
         super::print(&girih::text::tiles(&bound.tiles(&device)?));
         return Ok(Outcome::Right);
     }
+    if stage == StageArg::Plan {
+        super::print(&girih::text::plans(&bound.plans(&device, PLANS)?));
+        return Ok(Outcome::Right);
+    }
     let compiled = bound.compile_seeing(&device, &mut |level| {
         let wanted = match (&level, stage) {
             (Level::Graph(g), StageArg::Graph) => Some(graph_text::print(g)),
-            (Level::Plan(p), StageArg::Plan) => Some(girih::text::plan(p)),
             (Level::Graph(g), StageArg::Egraph) => Some(egraph_text(g, &PlanOptions::default())),
             (Level::Simt(p), StageArg::Simt) => Some(girih::text::program(p)),
             (Level::Cuda(c), StageArg::Cuda) => Some(c.to_string()),

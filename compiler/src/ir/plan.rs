@@ -36,6 +36,9 @@ pub enum Form {
     Row,
     /// Sums of products through shared-memory tiles, with fused prologue and epilogue.
     Contract,
+    /// Chained products with carried state: one pass over the terms of the second, whose first factor are weights of
+    /// the first's results.
+    Fold,
     Scan,
     Scatter,
     Sort,
@@ -47,10 +50,11 @@ pub enum Form {
 
 impl Form {
     /// Every form, for what reads one by its name.
-    pub const ALL: [Form; 9] = [
+    pub const ALL: [Form; 10] = [
         Form::Map,
         Form::Row,
         Form::Contract,
+        Form::Fold,
         Form::Scan,
         Form::Scatter,
         Form::Sort,
@@ -64,6 +68,7 @@ impl Form {
             Form::Map => "map",
             Form::Row => "row",
             Form::Contract => "contract",
+            Form::Fold => "fold",
             Form::Scan => "scan",
             Form::Scatter => "scatter",
             Form::Sort => "sort",

@@ -474,6 +474,14 @@ pub enum Intrinsic {
         /// Whether an operand lies along M or N (else along K).
         trans: [bool; 2],
     },
+    /// As `Wgmma` with A in registers: a warp's 16 rows, as `MmaM16N8K16` has them.
+    /// args: 4 U32 of A, descriptor of B (U64), scale of the accumulator (I32: 0 or 1).
+    WgmmaRegs {
+        dtype: DType,
+        n: u16,
+        /// Whether B lies along N (else along K).
+        trans: bool,
+    },
     /// Gives registers of a warpgroup back, or takes more.
     SetMaxRegisters {
         more: bool,

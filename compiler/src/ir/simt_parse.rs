@@ -415,6 +415,10 @@ impl<'a> Parser<'a> {
                 let (dtypes, n) = ([self.dtype()?, self.dtype()?], self.number()?);
                 Intrinsic::Wgmma { dtypes, n, trans: [self.number()?, self.number()?] }
             }
+            "wgmma_regs" => {
+                let (dtype, n) = (self.dtype()?, self.number()?);
+                Intrinsic::WgmmaRegs { dtype, n, trans: self.number()? }
+            }
             "set_max_registers" => Intrinsic::SetMaxRegisters { more: self.number()?, count: self.number()? },
             "named_barrier" => Intrinsic::NamedBarrier { threads: self.number()? },
             name => matrix_instruction(name).ok_or_else(|| format!("`{name}` is no intrinsic"))?,

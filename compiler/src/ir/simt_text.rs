@@ -223,6 +223,7 @@ impl Printer<'_> {
             Intrinsic::Wgmma { dtypes: [x, y], n, trans: [a, b] } => {
                 format!("wgmma {} {} {n} {a} {b}", x.name(), y.name())
             }
+            Intrinsic::WgmmaRegs { dtype, n, trans } => format!("wgmma_regs {} {n} {trans}", dtype.name()),
             Intrinsic::SetMaxRegisters { more, count } => format!("set_max_registers {more} {count}"),
             Intrinsic::NamedBarrier { threads } => format!("named_barrier {threads}"),
             op => intrinsics::name(op),

@@ -386,7 +386,9 @@ impl Verifier<'_> {
                 (found, None) => return Err(format!("an index of type {found:?}")),
             }
         }
-        if let (Intrinsic::Wgmma { .. }, Some(Place::Elem(a, first))) = (op, outs.first()) {
+        if let (Intrinsic::Wgmma { .. } | Intrinsic::WgmmaRegs { .. }, Some(Place::Elem(a, first))) =
+            (op, outs.first())
+        {
             let neighbours =
                 |(i, o): (u32, &Place)| matches!(o, Place::Elem(b, j) if b == a && *j == first + i);
             if !(0..).zip(outs).all(neighbours) {
@@ -517,6 +519,15 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
             let whole = n % if sum == Ty::I32 && n > 24 { 16 } else { 8 } == 0;
             match whole && (8..=256).contains(&n) {
                 true => Ok((vec![Some(Ty::U64), Some(Ty::U64), Some(Ty::I32)], vec![sum; n as usize / 2])),
+                false => Err(format!("a matrix instruction with {n} columns")),
+            }
+        }
+        Intrinsic::WgmmaRegs { dtype, n, .. } => {
+            half(dtype)?;
+            let mut args = vec![Some(Ty::U32); 4];
+            args.extend([Some(Ty::U64), Some(Ty::I32)]);
+            match n % 8 == 0 && (8..=256).contains(&n) {
+                true => Ok((args, vec![Ty::F32; n as usize / 2])),
                 false => Err(format!("a matrix instruction with {n} columns")),
             }
         }

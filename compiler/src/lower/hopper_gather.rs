@@ -694,12 +694,12 @@ pub fn flat_step(digits: &[(i64, i64)]) -> Option<i64> {
 }
 
 /// An index: what each axis adds, and the rest.
-struct Affine {
-    axes: BTreeMap<AxisId, i64>,
-    constant: i64,
+pub(super) struct Affine {
+    pub axes: BTreeMap<AxisId, i64>,
+    pub constant: i64,
 }
 
-fn affine(ground: &Ground, id: ExprId) -> Option<Affine> {
+pub(super) fn affine(ground: &Ground, id: ExprId) -> Option<Affine> {
     let g = ground.graph;
     let constant = |v: i64| Some(Affine { axes: BTreeMap::new(), constant: v });
     let scaled = |mut a: Affine, by: i64| {

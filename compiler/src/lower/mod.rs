@@ -32,6 +32,11 @@ mod cuda_expr;
 mod cuda_names;
 mod cuda_prelude;
 mod fold;
+mod fold_boxes;
+pub mod fold_form;
+mod fold_loop;
+pub mod fold_pattern;
+mod fold_scores;
 mod home;
 mod hopper_gather;
 mod hopper_loop;
@@ -355,6 +360,7 @@ impl<'a> Lowering<'a> {
             Form::Thread => thread::lower(self, k),
             Form::Block => block::lower(self, k),
             Form::Step => step::lower(self, k),
+            Form::Fold => fold_form::lower(self, k),
             // Every definition can be a map: what the pattern does not take is one.
             Form::Contract => contract::lower(self, k).or_else(|why| match why.setting {
                 None if settings::need_a_product(self.schedule, k) => Err(why),

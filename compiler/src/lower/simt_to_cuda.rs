@@ -392,11 +392,12 @@ impl<'a> Printer<'a> {
         let key = name.split('<').next().unwrap_or(&name).to_string();
         self.wrappers.entry(key).or_insert_with(|| intrinsics::definition(op));
         let mut operands = Vec::new();
-        if let (Intrinsic::Wgmma { .. }, Some(Place::Elem(a, i))) = (op, outs.first()) {
+        let of_warpgroup = matches!(op, Intrinsic::Wgmma { .. } | Intrinsic::WgmmaRegs { .. });
+        if let (true, Some(Place::Elem(a, i))) = (of_warpgroup, outs.first()) {
             // The accumulators are neighbours in their array.
             operands.push(format!("{} + {i}", self.writer.arrays[a.0 as usize]));
         }
-        let outs = if matches!(op, Intrinsic::Wgmma { .. }) { &[] } else { outs };
+        let outs = if of_warpgroup { &[] } else { outs };
         for out in outs {
             operands.push(match out {
                 Place::Var(v) => {

@@ -22,6 +22,8 @@ pub const TILE: f64 = 128.0;
 pub const COMPUTED_OPERAND: f64 = 0.5;
 /// What it keeps for each further sum that shares the registers of its tile.
 pub const SEVERAL_SUMS: f64 = 0.8;
+/// What chained products keep of their rate: what stands between them takes its time too.
+pub const CHAINED: f64 = 0.6;
 /// Values of a row that a block keeps in registers between passes.
 pub const RESIDENT: f64 = 65536.0;
 

@@ -38,7 +38,8 @@ pub fn of_define(
         _ => {}
     }
     if contracts {
-        return Form::Contract;
+        let chained = crate::lower::fold_pattern::takes(g, d).is_ok();
+        return if chained { Form::Fold } else { Form::Contract };
     }
     match rows::analyse(g, facts, &[i]) {
         Ok(found) if worth_a_block(g, &found) => Form::Row,

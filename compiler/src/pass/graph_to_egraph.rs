@@ -23,8 +23,18 @@ pub struct Values {
     pub opaque: Vec<(ExprId, Vec<AxisId>)>,
     /// Where in the source a class first came from.
     pub spans: HashMap<Id, girih_dsl::ast::Span>,
+    /// The expression that a class first came from, with its free axes by their names: for tests that compare all of
+    /// a class.
+    #[cfg(test)]
+    pub origins: BTreeMap<Id, Origin>,
     /// A name for the axes that folds bind, by number.
     pub axis_names: Vec<String>,
+}
+
+#[cfg(test)]
+pub struct Origin {
+    pub expr: ExprId,
+    pub axes: Vec<(u32, AxisId)>,
 }
 
 pub struct StmtValues {
@@ -58,6 +68,8 @@ pub fn build(g: &Graph, stmts: &[usize], explain: bool) -> Values {
         stmts: Vec::new(),
         opaque: Vec::new(),
         spans: HashMap::new(),
+        #[cfg(test)]
+        origins: BTreeMap::new(),
         axis_names: Vec::new(),
     };
     let mut b = Builder {
@@ -133,6 +145,12 @@ impl Builder<'_> {
         }
         let id = self.term(e);
         self.values.spans.entry(id).or_insert(self.g.span(e));
+        #[cfg(test)]
+        if !self.values.origins.contains_key(&id) {
+            let free = self.facts.free(self.g, e);
+            let axes = free.iter().filter_map(|a| Some((*self.env.get(a)?, *a))).collect();
+            self.values.origins.insert(id, Origin { expr: e, axes });
+        }
         self.done.insert(e, id);
         id
     }

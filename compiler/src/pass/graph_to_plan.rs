@@ -10,6 +10,7 @@ use crate::ir::graph::*;
 use crate::ir::plan::*;
 use crate::lower::contract_codes;
 use crate::lower::contract_pattern::{self, ContractShape};
+use crate::lower::fold_pattern;
 use crate::rules::Class;
 use girih_dsl::ast::Span;
 use std::cell::RefCell;
@@ -24,11 +25,13 @@ pub struct PlanOptions {
     pub fuse: bool,
     /// Search for a better set of stored values than the one chosen value by value.
     pub search: bool,
+    /// Chain products with carried state (the form `fold`), which not every target has.
+    pub chain: bool,
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        PlanOptions { force: None, fuse: true, search: true }
+        PlanOptions { force: None, fuse: true, search: true, chain: true }
     }
 }
 
@@ -47,22 +50,93 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
     hoist::hoist(&mut found, &takes, &mut notes);
     found = super::compact::compact(found, graph.tensors.len());
     if options.search && options.force.is_none() {
-        found = search(found, graph, &wishes, &mut notes);
+        // What a tile block says of a value's kernel holds for a kernel of that value.
+        let chain = options.chain && graph.tiles.is_empty();
+        found = search(found, graph, &wishes, chain, &mut notes);
     }
+    finish(found, graph, options, notes)
+}
+
+/// Groups what is to be stored into kernels.
+fn finish(found: Graph, written: &Graph, options: &PlanOptions, mut notes: Vec<String>) -> Plan {
     let takes = |g: &Graph, d: &Define| contracts(g, d, options.force);
     let kernels = group::group(&found, options.force, &takes, &mut notes);
     let mut said = BTreeSet::new();
     notes.retain(|n| said.insert(n.clone()));
-    let bytes_saved = (moved(graph) - moved(&found)).max(0);
+    let bytes_saved = (moved(written) - moved(&found)).max(0);
     Plan { graph: found, kernels, bytes_saved, notes }
 }
 
+/// A plan with what the model says that it takes, in microseconds.
+pub struct Alternative {
+    pub plan: Plan,
+    pub us: f64,
+}
+
+/// The plan that the model takes for the best, then up to `most` − 1 others, by what the model says that they take: plans
+/// one choice away from the best, and those of simpler searches. All are right; the model may be wrong about their order.
+pub fn plans(graph: &Graph, options: &PlanOptions, most: usize) -> Vec<Alternative> {
+    /// Plans that take longer than the best by more than this are not worth a trial.
+    const WORST: f64 = 3.0;
+    let of = |plan: Plan| Alternative { us: cost(&plan), plan };
+    let best = of(plan(graph, options));
+    if most <= 1 || !options.fuse || !options.search || options.force.is_some() {
+        return vec![best];
+    }
+    let mut others: Vec<Alternative> = neighbours(&best.plan, graph, options);
+    let simpler =
+        [PlanOptions { search: false, ..options.clone() }, PlanOptions { chain: false, ..options.clone() }];
+    others.extend(simpler.iter().map(|o| of(plan(graph, o))));
+    others.retain(|a| a.us <= WORST * best.us);
+    others.sort_by(|a, b| a.us.total_cmp(&b.us));
+    let mut seen = BTreeSet::from([signature(&best.plan)]);
+    let mut all = vec![best];
+    all.extend(others.into_iter().filter(|a| seen.insert(signature(&a.plan))).take(most - 1));
+    all
+}
+
+/// What tells plans apart: each kernel's form, and what it stores.
+fn signature(p: &Plan) -> Vec<(Form, Vec<String>)> {
+    let stored = |k: &PlanKernel| {
+        let targets = k.stmts.iter().flat_map(|&s| p.graph.stmts[s].targets());
+        targets.map(|t| p.graph.tensor(t).name.clone()).collect()
+    };
+    p.kernels.iter().map(|k| (k.form, stored(k))).collect()
+}
+
+fn neighbours(best: &Plan, written: &Graph, options: &PlanOptions) -> Vec<Alternative> {
+    /// Beyond this a program has too many choices to look at each for itself.
+    const LARGE: usize = 64;
+    if best.graph.stmts.len() > LARGE {
+        return Vec::new();
+    }
+    let takes = remembering(None);
+    let wishes = inline::Wishes::of(written);
+    let chain = options.chain && written.tiles.is_empty();
+    let mut g = best.graph.clone();
+    let found = stored::neighbours(&mut g, &wishes, &takes, &names(written), chain);
+    let plan_of = |stmts: Vec<Stmt>| {
+        let mut g = g.clone();
+        g.stmts = stmts;
+        let g = super::compact::compact(g, written.tensors.len());
+        let plan = finish(g, written, options, best.notes.clone());
+        Alternative { us: cost(&plan), plan }
+    };
+    found.into_iter().map(plan_of).collect()
+}
+
 /// The better of what stands and what the search for stored values leads to.
-fn search(found: Graph, written: &Graph, wishes: &inline::Wishes, notes: &mut Vec<String>) -> Graph {
+fn search(
+    found: Graph,
+    written: &Graph,
+    wishes: &inline::Wishes,
+    chain: bool,
+    notes: &mut Vec<String>,
+) -> Graph {
     let takes = remembering(None);
     let mut better = found.clone();
     let mut said = notes.clone();
-    if !stored::choose(&mut better, wishes, &takes, &names(written), &mut said) {
+    if !stored::choose(&mut better, wishes, &takes, &names(written), chain, &mut said) {
         *notes = said;
         return found;
     }
@@ -132,8 +206,9 @@ fn contracts(g: &Graph, d: &Define, force: Option<Form>) -> bool {
     let folds = inline::outer_folds(g, d.value);
     let any = force == Some(Form::Contract) || asks_for_a_product(g, d, &folds);
     !folds.is_empty()
-        && contract_pattern::takes(g, d, true)
+        && (contract_pattern::takes(g, d, true)
             .is_ok_and(|s| any || is_large(&s) || contract_codes::suits(g, &s))
+            || fold_pattern::takes(g, d).is_ok())
 }
 
 /// The definitions that `tile` blocks ask for as products.

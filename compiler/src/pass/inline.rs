@@ -107,6 +107,15 @@ pub fn put_in(g: &mut Graph, facts: &mut Facts, i: usize, wishes: &Wishes) -> Re
     Ok(targets)
 }
 
+/// Puts definition `i` into one of its readers alone; or says why that may not be done. Other readers go on reading it.
+pub fn put_in_one(g: &mut Graph, facts: &mut Facts, i: usize, reader: usize) -> Result<(), String> {
+    let Stmt::Define(d) = g.stmts[i].clone() else { return Err("it is no definition".into()) };
+    let plan = Candidate::new(g, i, &d, vec![reader]);
+    plan.legal(g, facts)?;
+    plan.apply(g);
+    Ok(())
+}
+
 fn name(g: &Graph, t: TensorId) -> &str {
     &g.tensor(t).name
 }

@@ -3,6 +3,7 @@
 pub mod ast_to_graph;
 pub mod bind;
 pub mod bounds;
+pub mod cascade;
 pub mod check;
 pub mod compact;
 pub mod cost;

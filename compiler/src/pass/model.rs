@@ -12,6 +12,7 @@ use super::rows;
 use crate::ir::graph::*;
 use crate::ir::plan::Form;
 use crate::lower::contract_pattern::{self, ContractShape, Contraction, Factor};
+use crate::lower::fold_pattern;
 use crate::vocab::dtype::DType;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ pub fn kernel(g: &Graph, facts: &mut Facts, stmts: &[usize], form: Form) -> f64 
     let bytes = traffic(g, facts, stmts);
     let seconds = match form {
         Form::Contract => contract(g, facts, stmts, bytes),
+        Form::Fold => fold(g, stmts, bytes),
         Form::Row => row(g, facts, stmts, bytes),
         _ => None,
     };
@@ -205,6 +207,22 @@ fn share_a(g: &Graph, shape: &ContractShape) -> bool {
     let first = tensor(&shape.folds[0]);
     let plain = |c: &Contraction| operand(g, &c.b).is_some() && tensor(c) == first;
     shape.folds.len() == 2 && first.is_some() && shape.folds.iter().all(plain)
+}
+
+/// Two products, one after the other, in blocks of rows.
+fn fold(g: &Graph, stmts: &[usize], bytes: Traffic) -> Option<f64> {
+    let [s] = stmts[..] else { return None };
+    let Stmt::Define(d) = &g.stmts[s] else { return None };
+    let chain = fold_pattern::takes(g, d).ok()?;
+    let [rows, inner, terms, columns] = chain.sizes().map(|n| n as f64);
+    let batch = ContractShape::points(&chain.outer.batch) as f64;
+    let tiles = batch * (rows / cost::TILE).ceil();
+    let padded = (rows / cost::TILE).ceil() * cost::TILE;
+    let part = (tiles / cost::SMS).min(1.0);
+    let products = 2.0 * batch * padded * terms * (inner + columns);
+    let seconds = products / (cost::products(chain.dtype) * cost::CHAINED);
+    let moved = cost::memory(bytes.read + bytes.written);
+    Some(moved.max(seconds) / part)
 }
 
 /// Work on an operand: each element once for every tile along the other side.

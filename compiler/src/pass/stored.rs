@@ -17,6 +17,7 @@ use super::hoist::{self, Takes};
 use super::inline::{self, Readers, Wishes};
 use super::{cost, shape, sites};
 use crate::ir::graph::*;
+use crate::lower::fold_pattern;
 use crate::vocab::dtype::Ty;
 use girih_dsl::ast::Span;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -42,24 +43,10 @@ pub fn choose(
     wishes: &Wishes,
     takes: Takes,
     names: &BTreeMap<Span, String>,
+    chain: bool,
     notes: &mut Vec<String>,
 ) -> bool {
-    let readers = Readers::of(g, &mut Facts::default());
-    let mut s = Search {
-        at: HashMap::new(),
-        readers,
-        g,
-        memory: group::Memory::default(),
-        wishes,
-        takes,
-        names,
-        hoisted: hoist::Known::new(),
-        lifted: hoist::Known::new(),
-        windows: HashMap::new(),
-        tried: HashMap::new(),
-        verdicts: BTreeMap::new(),
-    };
-    s.look();
+    let mut s = Search::new(g, wishes, takes, names, chain);
     let changed = s.run();
     let verdicts = std::mem::take(&mut s.verdicts);
     for (name, text) in verdicts {
@@ -69,6 +56,30 @@ pub fn choose(
         notes.push(text);
     }
     changed
+}
+
+/// The statements after each move that is legal, those that cost least first; the graph's own stay as they are.
+pub fn neighbours(
+    g: &mut Graph,
+    wishes: &Wishes,
+    takes: Takes,
+    names: &BTreeMap<Span, String>,
+    chain: bool,
+) -> Vec<Vec<Stmt>> {
+    /// Moves that are looked at in full.
+    const MOST: usize = 16;
+    let mut s = Search::new(g, wishes, takes, names, chain);
+    let inside = s.inside();
+    let moves = s.moves(&inside);
+    let trials = moves.iter().filter_map(|m| s.trial(&[m], &inside).ok());
+    let mut trials: Vec<Trial> = trials.filter(|t| t.after.is_finite()).collect();
+    trials.sort_by(|a, b| (a.after - a.before).total_cmp(&(b.after - b.before)));
+    let after = |t: Trial| {
+        let mut stmts = s.g.stmts.clone();
+        stmts.splice(t.around, t.stmts);
+        stmts
+    };
+    trials.into_iter().take(MOST).map(after).collect()
 }
 
 /// Microseconds of all kernels of a graph.
@@ -84,6 +95,8 @@ enum Move {
     Inline(TensorId),
     /// Store the values of this shape.
     Store(String),
+    /// Compute what this product's weights come from where the product is made (`cascade`).
+    Chain(TensorId),
 }
 
 /// A value inside statements that could be stored.
@@ -110,6 +123,8 @@ struct Search<'a> {
     /// Where the statements stand and who reads what: of `g` as it is between trials.
     at: HashMap<TensorId, usize>,
     readers: Readers,
+    /// Products may be chained.
+    chain: bool,
 }
 
 /// Costs of the kernels around a move before it and after, and the statements that take the place of those around.
@@ -126,7 +141,33 @@ impl Trial {
     }
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(
+        g: &'a mut Graph,
+        wishes: &'a Wishes,
+        takes: Takes<'a>,
+        names: &'a BTreeMap<Span, String>,
+        chain: bool,
+    ) -> Search<'a> {
+        let mut s = Search {
+            at: HashMap::new(),
+            readers: Readers::of(g, &mut Facts::default()),
+            chain,
+            g,
+            memory: group::Memory::default(),
+            wishes,
+            takes,
+            names,
+            hoisted: hoist::Known::new(),
+            lifted: hoist::Known::new(),
+            windows: HashMap::new(),
+            tried: HashMap::new(),
+            verdicts: BTreeMap::new(),
+        };
+        s.look();
+        s
+    }
+
     fn run(&mut self) -> bool {
         let mut changed = false;
         for _ in 0..ROUNDS {
@@ -156,6 +197,12 @@ impl Search<'_> {
                     }
                 }
                 Err(why) => {
+                    if let Move::Chain(_) = m
+                        && why != fold_pattern::NO_FOLD
+                    {
+                        let text = format!("{name} is a kernel apart from what it is made of: {why}");
+                        self.verdicts.entry(format!("{name} chained")).or_insert(text);
+                    }
                     if let Move::Inline(_) = m {
                         self.verdicts.entry(name.clone()).or_insert(format!("{name} is stored: {why}"));
                     }
@@ -166,6 +213,15 @@ impl Search<'_> {
     }
 
     fn say(&mut self, m: &Move, name: String, t: &Trial, gains: bool) {
+        if let Move::Chain(_) = m {
+            let how = if gains { "one kernel with" } else { "a kernel apart from" };
+            let text = format!(
+                "{name} is {how} what its weights come from: {:.1} us chained, {:.1} us apart",
+                t.after, t.before
+            );
+            self.verdicts.insert(format!("{name} chained"), text);
+            return;
+        }
         let stored = matches!(m, Move::Inline(_)) != gains;
         let (with, without) =
             if matches!(m, Move::Inline(_)) { (t.before, t.after) } else { (t.after, t.before) };
@@ -206,7 +262,7 @@ impl Search<'_> {
 
     fn title(&self, m: &Move, inside: &BTreeMap<String, Inside>) -> String {
         match m {
-            Move::Inline(t) => self.g.tensor(*t).name.clone(),
+            Move::Inline(t) | Move::Chain(t) => self.g.tensor(*t).name.clone(),
             Move::Store(key) => self.name_of(&inside[key]),
         }
     }
@@ -236,6 +292,15 @@ impl Search<'_> {
             }
         }
         moves.extend(inside.keys().map(|k| Move::Store(k.clone())));
+        if self.chain && self.wishes.store.is_empty() {
+            for s in &self.g.stmts {
+                if let Stmt::Define(d) = s
+                    && inline::is_contraction(self.g, &mut self.memory.facts, d.value)
+                {
+                    moves.push(Move::Chain(d.target));
+                }
+            }
+        }
         moves
     }
 
@@ -260,11 +325,57 @@ impl Search<'_> {
     fn touches(&mut self, m: &Move, inside: &BTreeMap<String, Inside>) -> BTreeSet<TensorId> {
         match m {
             Move::Store(key) => inside[key].places.iter().map(|p| p.0).collect(),
+            // With the values that may go into it.
+            Move::Chain(t) => self.above(*t).into_iter().chain([*t]).collect(),
             Move::Inline(t) => {
                 let readers = self.readers.readers(*t);
                 readers.into_iter().flat_map(|i| self.g.stmts[i].targets()).chain([*t]).collect()
             }
         }
+    }
+
+    /// Locals that a statement reads, and that those read, a few steps up.
+    fn above(&mut self, t: TensorId) -> Vec<TensorId> {
+        const UP: usize = 4;
+        let mut found = vec![t];
+        for _ in 0..UP {
+            let reads = |t: &TensorId, s: &mut Self| match s.at.get(t) {
+                Some(&i) => s.memory.facts.stmt_reads(s.g, &s.g.stmts[i]),
+                None => BTreeSet::new(),
+            };
+            let next: BTreeSet<TensorId> = found.clone().iter().flat_map(|t| reads(t, self)).collect();
+            let local = |t: &TensorId| self.g.tensor(*t).role == Role::Local && self.at.contains_key(t);
+            let new: Vec<TensorId> = next.into_iter().filter(|t| local(t) && !found.contains(t)).collect();
+            if new.is_empty() {
+                break;
+            }
+            found.extend(new);
+        }
+        found.remove(0);
+        found
+    }
+
+    /// Puts the weights of a product, and what they come from, into it, until it is a chain of two products.
+    fn chain(&mut self, t: TensorId) -> Result<Vec<TensorId>, String> {
+        const STEPS: usize = 4;
+        let mut why = "its weights are not those of a cascade".to_string();
+        for _ in 0..STEPS {
+            let at = self.position(t).ok_or("it is not there")?;
+            let Stmt::Define(d) = self.g.stmts[at].clone() else { break };
+            match fold_pattern::takes(self.g, &d) {
+                Ok(_) => return Ok(vec![t]),
+                Err(e) => why = e,
+            }
+            let reads = self.memory.facts.stmt_reads(self.g, &self.g.stmts[at]);
+            let local = |s: &Stmt| match s {
+                Stmt::Define(d) => self.g.tensor(d.target).role == Role::Local && reads.contains(&d.target),
+                _ => false,
+            };
+            // The last of them is nearest.
+            let Some(from) = (0..at).rev().find(|&i| local(&self.g.stmts[i])) else { break };
+            inline::put_in_one(self.g, &mut self.memory.facts, from, at)?;
+        }
+        Err(why)
     }
 
     /// What the kernels around would cost after these moves; the graph's statements stay as they are. Only the
@@ -337,6 +448,11 @@ impl Search<'_> {
                 inline::put_in(self.g, &mut self.memory.facts, i, self.wishes)?
             }
             Move::Store(key) => self.store(key, &inside[key])?,
+            Move::Chain(t) => {
+                self.chain(*t)?;
+                inline::drop_unread(self.g, &mut self.memory.facts, kept);
+                return Ok(());
+            }
         };
         for t in changed.into_iter().collect::<BTreeSet<_>>() {
             let Some(i) = self.position(t) else { continue };

@@ -13,12 +13,14 @@ use crate::lower::tests::build::*;
 use crate::lower::tests::pattern;
 use crate::pass::egraph_to_plan::value_of_node;
 use crate::pass::extract::{self, Choice};
-use crate::pass::graph_to_egraph::{self, Values};
+use crate::pass::graph_to_egraph::{self, Origin, Values};
+use crate::pass::subst::Subst;
 use crate::reference::{self, Inputs};
 use crate::vocab::dtype::{DType, Ty, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
 use egg::{ENodeOrVar, PatternAst};
+use std::collections::BTreeMap;
 
 fn vars(p: &PatternAst<Term>) -> Vec<Var> {
     let mut out = Vec::new();
@@ -148,8 +150,10 @@ fn every_rule_is_built() {
     assert!(rules(Class::Exact).len() < rules(Class::Reassociates).len());
 }
 
-/// A definition of every term of every class, all of which must agree with the one that extraction takes.
-fn congruent(g: &ir::Graph, inputs: &Inputs, most: Class) -> usize {
+/// A definition of every term of every class (the terms below it as extraction takes them), all of which must agree
+/// with the expression that the class came from, or, where a rule made it, with the term that extraction takes. Gives
+/// how many terms were compared, and how many of them rules had made.
+fn congruent(g: &ir::Graph, inputs: &Inputs, most: Class) -> (usize, usize) {
     let all: Vec<usize> = (0..g.stmts.len()).collect();
     let mut values = graph_to_egraph::build(g, &all, false);
     saturate(&mut values.egraph, &rules(most), Limits::default());
@@ -157,17 +161,30 @@ fn congruent(g: &ir::Graph, inputs: &Inputs, most: Class) -> usize {
     let mut trial = g.clone();
     trial.outputs.clear();
     let mut pairs = Vec::new();
+    let origins: BTreeMap<Id, &Origin> =
+        values.origins.iter().rev().map(|(id, o)| (values.egraph.find(*id), o)).collect();
     let mut ids: Vec<Id> = values.egraph.classes().map(|c| c.id).collect();
     ids.sort();
+    let mut made = 0;
     for id in ids {
         let nodes = values.egraph[id].nodes.clone();
-        let Some(best) = choice.term(&values.egraph, id).cloned() else { continue };
-        if nodes.len() < 2 {
+        let simple = |n: &Term| n.children.is_empty();
+        if nodes.len() < 2 && nodes.iter().all(simple) {
             continue;
         }
-        let Some(want) = output(&mut trial, &values, &choice, id, &best) else { continue };
-        for n in nodes.iter().filter(|n| **n != best) {
-            if let Some(got) = output(&mut trial, &values, &choice, id, n) {
+        made += nodes.len() - 1;
+        let (want, names) = match origins.get(&id) {
+            Some(o) => (original(&mut trial, o), o.axes.iter().map(|a| a.0).collect::<Vec<_>>()),
+            None => {
+                let names: Vec<u32> = values.egraph[id].data.free.iter().copied().collect();
+                let best = choice.term(&values.egraph, id).cloned();
+                let want = best.and_then(|b| output(&mut trial, &values, &choice, id, &b, &names));
+                (want, names)
+            }
+        };
+        let Some(want) = want else { continue };
+        for n in &nodes {
+            if let Some(got) = output(&mut trial, &values, &choice, id, n, &names) {
                 pairs.push((want.clone(), got));
             }
         }
@@ -178,17 +195,19 @@ fn congruent(g: &ir::Graph, inputs: &Inputs, most: Class) -> usize {
             panic!("{want} and {got}: {m}\n{}", graph_to_egraph::describe(g));
         }
     }
-    pairs.len()
+    (pairs.len(), made)
 }
 
-/// A result that holds a term at every point of its class's axes.
-fn output(g: &mut ir::Graph, values: &Values, choice: &Choice, id: Id, node: &Term) -> Option<String> {
-    let free: Vec<u32> = values.egraph[id].data.free.iter().copied().collect();
-    let ranges: Vec<(i64, i64)> =
-        free.iter().map(|&a| values.egraph.analysis.range(a)).collect::<Option<_>>()?;
-    let ty = values.egraph[id].data.ty?;
+/// A result over axes of these ranges; what `value` says of them is stored, unless it may not be evaluated everywhere.
+fn result(
+    g: &mut ir::Graph,
+    name: &str,
+    ty: Ty,
+    ranges: &[(i64, i64)],
+    value: impl FnOnce(&mut ir::Graph, &[AxisId]) -> Option<ExprId>,
+) -> Option<String> {
     let dims: Vec<i64> = ranges.iter().map(|(lo, hi)| hi - lo).collect();
-    let name = format!("e{id}_{}", g.tensors.len());
+    let name = format!("{name}_{}", g.tensors.len());
     let target = tensor(g, &name, ty.stored(), &dims, Role::Result);
     g.tensors[target.0 as usize].lo = ranges.iter().map(|r| r.0).collect();
     let axes: Vec<AxisId> = ranges
@@ -198,16 +217,51 @@ fn output(g: &mut ir::Graph, values: &Values, choice: &Choice, id: Id, node: &Te
             g.new_axis("i", lo, hi, Default::default())
         })
         .collect();
-    let env = free.into_iter().zip(axes.iter().copied()).collect();
-    let value = value_of_node(g, values, choice, id, node, &env);
     // What stands under a condition may be evaluated only there.
-    let value = value.filter(|&v| crate::pass::sites::speculable(g, v));
+    let value = value(g, &axes).filter(|&v| crate::pass::sites::speculable(g, v));
     let Some(value) = value else {
         g.outputs.pop();
         return None;
     };
     define(g, target, &axes, value);
     Some(name)
+}
+
+/// A result that holds the expression that a class came from.
+fn original(g: &mut ir::Graph, o: &Origin) -> Option<String> {
+    let ranges: Vec<(i64, i64)> = o.axes.iter().map(|a| g.axis_range(a.1)).collect::<Option<_>>()?;
+    let free = crate::pass::facts::Facts::default().free(g, o.expr).len();
+    if free != o.axes.len() {
+        return None;
+    }
+    let (e, axes) = (o.expr, o.axes.clone());
+    result(g, "e", g.ty(e), &ranges, |g, own| {
+        let map: Vec<(AxisId, ExprId)> =
+            axes.iter().zip(own).map(|(from, &to)| (from.1, g.axis_expr(to))).collect();
+        Some(if map.is_empty() { e } else { Subst::of_axes(g, map).apply(g, e) })
+    })
+}
+
+/// A result that holds a term at every point of these axes.
+fn output(
+    g: &mut ir::Graph,
+    values: &Values,
+    choice: &Choice,
+    id: Id,
+    node: &Term,
+    names: &[u32],
+) -> Option<String> {
+    let free = &values.egraph[id].data.free;
+    if !free.iter().all(|a| names.contains(a)) {
+        return None;
+    }
+    let ranges: Vec<(i64, i64)> =
+        names.iter().map(|&a| values.egraph.analysis.range(a)).collect::<Option<_>>()?;
+    let ty = values.egraph[id].data.ty?;
+    result(g, "t", ty, &ranges, |g, axes| {
+        let env = names.iter().copied().zip(axes.iter().copied()).collect();
+        value_of_node(g, values, choice, id, node, &env)
+    })
 }
 
 /// Scalar operations that the statements of a graph take.
@@ -223,19 +277,25 @@ fn size(g: &ir::Graph) -> f64 {
     all
 }
 
-/// Every operator of the corpus that is small enough, with its definitions put together as the planner does it.
+/// Every operator of the corpus that is small enough, as it is written and with its definitions put together as the
+/// planner does it.
 #[test]
 fn the_corpus_is_congruent() {
-    const SMALL: f64 = 60_000.0;
+    /// Scalar operations times terms: each term is evaluated by itself.
+    const SMALL: f64 = 4e6;
     const NODES: usize = 400;
-    let (mut operators, mut pairs) = (0, 0);
-    for entry in corpus::entries() {
+    let (mut operators, mut terms, mut made) = (0, 0, 0);
+    for (entry, together) in corpus::entries().into_iter().flat_map(|e| [(e.clone(), false), (e, true)]) {
         let b = corpus::bound(&entry);
         let mut g = b.graph.clone();
         let no = |_: &ir::Graph, _: &ir::Define| false;
-        crate::pass::inline::inline(&mut g, &Default::default(), &no, &mut Vec::new());
+        if together {
+            crate::pass::inline::inline(&mut g, &Default::default(), &no, &mut Vec::new());
+            g = crate::pass::compact::compact(g, b.graph.tensors.len());
+        }
         let plain = |s: &ir::Stmt| matches!(s, ir::Stmt::Define(_));
-        if size(&g) > SMALL || g.exprs.len() > NODES || !g.stmts.iter().all(plain) {
+        let nodes = g.exprs.len();
+        if size(&g) * nodes as f64 > SMALL || nodes > NODES || !g.stmts.iter().all(plain) {
             continue;
         }
         let inputs = corpus::inputs(&b);
@@ -244,9 +304,13 @@ fn the_corpus_is_congruent() {
             continue;
         }
         operators += 1;
-        pairs += congruent(&g, &inputs, Class::Reassociates);
+        let (compared, by_rules) = congruent(&g, &inputs, Class::Reassociates);
+        terms += compared;
+        made += by_rules;
     }
-    assert!(operators > 100 && pairs > 15, "{operators} operators, {pairs} pairs of terms");
+    let found = format!("{operators} operators, {terms} terms, {made} of them made by rules");
+    eprintln!("{found}");
+    assert!(operators > 150 && terms > 2000 && made > 50, "{found}");
 }
 
 fn x_of(dims: &[i64]) -> (ir::Graph, TensorId, Vec<AxisId>, Vec<ExprId>) {
@@ -263,7 +327,7 @@ fn run(g: &ir::Graph, dims: &[(&str, &[i64])], most: Class) -> usize {
         let dtype = g.tensors.iter().find(|t| t.name == *name).map_or(DType::F32, |t| t.dtype);
         inputs.tensors.insert(name.to_string(), HostTensor::from_f64(dtype, d, &pattern(n)));
     }
-    congruent(g, &inputs, most)
+    congruent(g, &inputs, most).1
 }
 
 /// y = Σₖ Σₗ (x[m, k] · w[k, l] / 3): the nested sums merge, the divisor moves out, the product splits.

@@ -268,7 +268,7 @@ impl Op {
                 | Intrinsic::TmaStore { .. }
                 | Intrinsic::StMatrix { .. } => Class::Memory,
                 Intrinsic::Philox | Intrinsic::HalfFma { .. } | Intrinsic::BytePermute => Class::Int,
-                Intrinsic::Wgmma { .. } => Class::Mma,
+                Intrinsic::Wgmma { .. } | Intrinsic::WgmmaRegs { .. } => Class::Mma,
                 op if super::intrinsics::shape(*op).is_some() => Class::Mma,
                 _ => Class::Sync,
             },

@@ -572,7 +572,7 @@ impl<'a> Compiler<'a> {
         self.emit(Op::Intrinsic { op, outs: targets, args: regs });
         match op {
             // The results are there only after a wait, which the shadow knows.
-            Intrinsic::Wgmma { .. } => elems.iter().for_each(|e| {
+            Intrinsic::Wgmma { .. } | Intrinsic::WgmmaRegs { .. } => elems.iter().for_each(|e| {
                 self.assigned.remove(e);
             }),
             _ => elems.into_iter().for_each(|e| self.mark(e)),

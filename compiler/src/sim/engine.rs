@@ -97,7 +97,9 @@ struct Product {
     dtypes: [DType; 2],
     n: u32,
     trans: [bool; 2],
-    descriptors: [u64; 2],
+    /// A's matrix, or its values where it came from registers; B's matrix.
+    a: Source,
+    b: u64,
     scale: bool,
     outs: Vec<Out>,
 }
@@ -108,6 +110,11 @@ pub(super) fn merge(into: &mut Vec<u32>, from: &[u32]) {
     for (a, b) in into.iter_mut().zip(from) {
         *a = (*a).max(*b);
     }
+}
+
+enum Source {
+    Descriptor(u64),
+    Values(Vec<f64>),
 }
 
 /// Whether an intrinsic is one of this file.
@@ -131,6 +138,7 @@ pub fn takes(op: Intrinsic) -> bool {
             | Intrinsic::WgmmaCommit
             | Intrinsic::WgmmaWait(_)
             | Intrinsic::Wgmma { .. }
+            | Intrinsic::WgmmaRegs { .. }
             | Intrinsic::SetMaxRegisters { .. }
             | Intrinsic::NamedBarrier { .. }
             | Intrinsic::ClusterArrive
@@ -183,6 +191,9 @@ impl Block<'_> {
             }
             Intrinsic::WgmmaWait(n) => self.retire(w, n as usize)?,
             Intrinsic::Wgmma { dtypes, n, trans } => self.product(w, dtypes, n as u32, trans, outs, args)?,
+            Intrinsic::WgmmaRegs { dtype, n, trans } => {
+                self.product(w, [dtype; 2], n as u32, [false, trans], outs, args)?
+            }
             Intrinsic::SetMaxRegisters { .. } => w.whole("a change of registers")?,
             Intrinsic::NamedBarrier { threads } => {
                 w.whole("a named barrier")?;
@@ -501,8 +512,12 @@ impl Block<'_> {
             return Err(Fail::new(Kind::Race, 0, message));
         }
         let what = "a descriptor of a matrix";
-        let descriptors = [uniform::<u64>(w, args[0], what)?, uniform::<u64>(w, args[1], what)?];
-        let scale = uniform::<u32>(w, args[2], "the scale of an accumulator")? != 0;
+        let (a, rest) = match args {
+            [a, rest @ ..] if rest.len() == 2 => (Source::Descriptor(uniform::<u64>(w, *a, what)?), rest),
+            _ => (Source::Values(fragment(w, dtypes[0], &args[..4])), &args[4..]),
+        };
+        let b = uniform::<u64>(w, rest[0], what)?;
+        let scale = uniform::<u32>(w, rest[1], "the scale of an accumulator")? != 0;
         for elem in outs.iter().filter_map(|o| o.elem) {
             if scale && w.valid[elem as usize] != w.mask && !w.products.pending(elem) {
                 let message = "this thread's accumulator has an element that it has not set";
@@ -510,7 +525,7 @@ impl Block<'_> {
             }
             w.valid[elem as usize] = 0;
         }
-        let p = Product { dtypes, n, trans, descriptors, scale, outs: outs.to_vec() };
+        let p = Product { dtypes, n, trans, a, b, scale, outs: outs.to_vec() };
         self.read_operands(w, &p)?;
         w.products.open.push(p);
         Ok(())
@@ -540,8 +555,11 @@ impl Block<'_> {
     /// This warp's 16 rows of A and all n of B, 32 bytes of each, as f64.
     fn read_operands(&mut self, w: &Warp, p: &Product) -> Result<(Vec<f64>, Vec<f64>)> {
         let first = w.index as u32 % 4 * 16;
-        let a = self.read_matrix(w, p.descriptors[0], p.trans[0], p.dtypes[0], first, 16)?;
-        let b = self.read_matrix(w, p.descriptors[1], p.trans[1], p.dtypes[1], 0, p.n)?;
+        let a = match &p.a {
+            Source::Descriptor(d) => self.read_matrix(w, *d, p.trans[0], p.dtypes[0], first, 16)?,
+            Source::Values(values) => values.clone(),
+        };
+        let b = self.read_matrix(w, p.b, p.trans[1], p.dtypes[1], 0, p.n)?;
         Ok((a, b))
     }
 
@@ -627,6 +645,22 @@ impl Layout {
         };
         self.swizzle.place(self.start + plain)
     }
+}
+
+/// A warp's 16 × 16 elements of A from four registers a lane.
+fn fragment(w: &Warp, dtype: DType, regs: &[Reg]) -> Vec<f64> {
+    let mut out = vec![0.0; 256];
+    for (i, &r) in regs.iter().enumerate() {
+        let words = w.regs.get::<u32>(r);
+        for lane in 0..LANES {
+            for half in 0..2 {
+                let (row, k) = (lane / 4 + 8 * (i % 2), 2 * (lane % 4) + 8 * (i / 2) + half);
+                let bits = words[lane] >> (16 * half) & 0xffff;
+                out[row * 16 + k] = f32::from_bits(codec::decode(dtype, bits)) as f64;
+            }
+        }
+    }
+    out
 }
 
 /// An element as tensor cores take it: of an f32 the bits that tf32 has.

@@ -22,6 +22,9 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::WgmmaFence => "wgmma_fence".into(),
         Intrinsic::WgmmaCommit => "wgmma_commit".into(),
         Intrinsic::WgmmaWait(n) => format!("wgmma_wait<{n}>"),
+        Intrinsic::WgmmaRegs { dtype, n, trans } => {
+            format!("wgmma_regs_m64n{n}k16_{}_{}", dtype.name(), if trans { 't' } else { 'n' })
+        }
         Intrinsic::Wgmma { dtypes: [a, b], n, trans } => {
             let lie = trans.map(|t| if t { 't' } else { 'n' });
             let k = 256 / a.bits();
@@ -131,6 +134,7 @@ pub fn definition(op: Intrinsic) -> String {
              asm volatile(\"bar.sync %0, %1;\" :: \"r\"(id), \"n\"(N) : \"memory\");\n}\n"
             .into(),
         Intrinsic::Wgmma { dtypes, n, trans } => wgmma_definition(dtypes, n as usize, trans),
+        Intrinsic::WgmmaRegs { dtype, n, trans } => wgmma_regs_definition(dtype, n as usize, trans),
         Intrinsic::ClusterArrive => plain(
             "",
             "Arrives at the cluster's barrier; of memory, only initialised barriers are ordered.",
@@ -220,6 +224,28 @@ fn ptx_type(dtype: DType) -> &'static str {
         DType::F32 => "tf32",
         d => d.name(),
     }
+}
+
+fn wgmma_regs_definition(dtype: DType, n: usize, trans: bool) -> String {
+    let regs = n / 2;
+    let places: Vec<String> = (0..regs).map(|i| format!("%{i}")).collect();
+    let outs: Vec<String> = (0..regs).map(|i| format!("\"+f\"(d[{i}])")).collect();
+    let a: Vec<String> = (0..4).map(|i| format!("%{}", regs + i)).collect();
+    let ty = dtype.name();
+    format!(
+        "// d = a * b + scale * d over the warpgroup's 64x{n}x16, a in registers.\n\
+         __device__ __forceinline__ void {}(float* d, u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int scale) {{\n    \
+         asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{}, 0; \"\n        \
+         \"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{ty}.{ty} {{{}}}, {{{}}}, %{}, p, 1, 1, {}; }}\"\n        \
+         : {}\n        : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"l\"(b), \"r\"(scale));\n}}\n",
+        name(Intrinsic::WgmmaRegs { dtype, n: n as u16, trans }),
+        regs + 5,
+        places.join(", "),
+        a.join(", "),
+        regs + 4,
+        trans as u8,
+        outs.join(", ")
+    )
 }
 
 fn wgmma_definition(dtypes: [DType; 2], n: usize, trans: [bool; 2]) -> String {

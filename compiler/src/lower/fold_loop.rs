@@ -1,0 +1,524 @@
+//! Form `fold`, the loop on sm_90a: one warpgroup copies boxes, the others each take 64 rows.
+//!
+//! A warpgroup keeps its rows' accumulators, the greatest score so far and the sum of the weights in registers. In
+//! step j it starts the scores of step j, then the second product of the weights of step j − 1, and works on the
+//! scores while that runs: greatest score of each row, weights e^(score − greatest), and the factor e^(old − new)
+//! by which sum and accumulators shrink. The weights of a step are the next second product's first operand as they
+//! are, in registers. Where a row has met no score yet, the greatest is −inf and the factor is 0.
+
+use super::contract_coords::{Place as Where, digits, modulo, over, plus, times};
+use super::contract_epilogue::Epilogue;
+use super::contract_mma::{self, Accumulators};
+use super::contract_operand::Ground;
+use super::fold_boxes::{Boxes, LINE};
+use super::fold_form::{STAGES, STEP};
+use super::fold_pattern::Chain;
+use super::fold_scores::{MINUS_INFINITY, Scores, Thread, lane_column};
+use super::home::Home;
+use super::index::Facts;
+use super::map::decode;
+use super::scalar::{Emit, Num, cast, cmp, int_op, lit32, lit64, sub};
+use crate::ir::graph::TensorId;
+use crate::ir::simt::{
+    ArrayId, CmpOp, Expr, IntOp, Intrinsic, ParamId, Place, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll,
+    VarId,
+};
+use crate::ir::tile::{Arrange, Tile};
+use crate::vocab::approx::Approx;
+use crate::vocab::dtype::{self, DType, Value};
+use crate::vocab::func::Func;
+
+/// Registers a thread of each role has, where two warpgroups multiply.
+const LOADING: u16 = 24;
+const MULTIPLYING: u16 = 240;
+/// Bytes between atoms of 8 lines of 128 bytes.
+const ATOM: u64 = 1024;
+const ZERO: Expr = Expr::Lit(Value::F32(0.0));
+
+/// A matrix in shared memory.
+struct Matrix<'x> {
+    boxes: &'x Boxes,
+    shared: SharedId,
+    map: ParamId,
+    /// Rows of a block, and terms of a stage.
+    rows: u32,
+    terms: u32,
+}
+
+pub struct FoldLoop<'x> {
+    chain: &'x Chain,
+    tile: &'x Tile,
+    a: Matrix<'x>,
+    b: Matrix<'x>,
+    v: Matrix<'x>,
+    barriers: SharedId,
+    groups: u32,
+}
+
+/// A place in the ring: which stage, and the parity of its phase.
+#[derive(Clone, Copy)]
+struct Cursor {
+    slot: VarId,
+    parity: VarId,
+}
+
+/// Which barrier of a stage.
+#[derive(Clone, Copy)]
+enum Gate {
+    ScoresFull,
+    ScoresEmpty,
+    TermsFull,
+    TermsEmpty,
+}
+
+/// A thread's registers.
+struct State {
+    acc: ArrayId,
+    scores: ArrayId,
+    weights: ArrayId,
+    /// The greatest score of each of its rows times log₂ e; −inf if there is none yet.
+    top: [VarId; 2],
+    /// The sum of its own weights of each row.
+    sum: [VarId; 2],
+}
+
+fn call(e: &mut Emit, op: Intrinsic, args: Vec<Expr>) {
+    e.push(Stmt::Intrinsic { op, outs: Vec::new(), args });
+}
+
+fn f32_call(f: Func, args: Vec<Expr>) -> Expr {
+    Expr::Call(f, args)
+}
+
+fn exp2(x: Expr) -> Expr {
+    Expr::Approx(Approx::Exp2, vec![x])
+}
+
+fn unrolled(e: &mut Emit, name: &str, count: u32, f: impl FnOnce(&mut Emit, Expr)) {
+    let var = e.kernel.var(name, Ty::I32);
+    let body = e.block(|e| f(e, Expr::Var(var)));
+    let hi = lit32(count as i32);
+    e.push(Stmt::For { var, lo: lit32(0), hi, step: lit32(1), unroll: Unroll::Full, body });
+}
+
+impl<'x> FoldLoop<'x> {
+    /// Declares shared memory and tensor maps, and initialises the barriers.
+    pub fn new(e: &mut Emit, chain: &'x Chain, tile: &'x Tile) -> FoldLoop<'x> {
+        let Arrange::Groups { m: groups } = tile.arrange else {
+            unreachable!("`fold_form` makes these tiles alone")
+        };
+        let [_, terms, _, columns] = chain.sizes();
+        let mut matrix = |boxes: &'x Boxes, name: &str, rows: u32, terms: u32, stages: u32| {
+            let shared =
+                e.kernel.shared(format!("{name}_tile"), chain.dtype, stages * rows * terms, ATOM as u32);
+            let map = e.tensor_map(boxes.tensor, None, &format!("{name}_map"), boxes.map(rows));
+            Matrix { boxes, shared, map, rows, terms }
+        };
+        let a = matrix(&chain.a, "a", tile.m.block, terms as u32, 1);
+        let b = matrix(&chain.b, "b", STEP, terms as u32, STAGES);
+        let v = matrix(&chain.v, "v", columns as u32, STEP, STAGES);
+        let barriers = e.kernel.shared("barriers", DType::I64, 4 * STAGES + 1, 8);
+        let main = FoldLoop { chain, tile, a, b, v, barriers, groups };
+        main.init(e);
+        main
+    }
+
+    fn init(&self, e: &mut Emit) {
+        let first = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
+        e.if_then(first, |e| {
+            for at in 0..4 * STAGES + 1 {
+                let given_back = (at / STAGES) % 2 == 1 && at < 4 * STAGES;
+                let count = if given_back { 4 * self.groups } else { 1 };
+                let address = Expr::SharedAddr(self.barriers, Box::new(lit32(at as i32)));
+                call(e, Intrinsic::MbarrierInit, vec![address, Expr::U32(count)]);
+            }
+            call(e, Intrinsic::FenceMbarrierInit, Vec::new());
+        });
+        e.push(Stmt::Barrier);
+    }
+
+    fn gate(&self, gate: Gate, slot: &Expr) -> Expr {
+        let at = plus(slot.clone(), lit32((gate as u32 * STAGES) as i32));
+        Expr::SharedAddr(self.barriers, Box::new(at))
+    }
+
+    fn rows_full(&self) -> Expr {
+        Expr::SharedAddr(self.barriers, Box::new(lit32(4 * STAGES as i32)))
+    }
+
+    /// The whole kernel after `new`.
+    pub fn emit(&self, e: &mut Emit, facts: &Facts, home: &dyn Fn(TensorId) -> Home) {
+        let place = self.locate(e);
+        let scores = Scores::new(e, self.chain, self.tile, &place.m[0]);
+        let (first, count) = scores.steps(e);
+        // Equal over a warp, said so that it is kept in a uniform register.
+        let group = e.kernel.var("group", Ty::I32);
+        let value = over(Expr::Special(Special::Warp), 4);
+        e.push(Stmt::Shuffle { var: group, kind: ShuffleKind::Index, value, lane: lit32(0) });
+        let loads = cmp(CmpOp::Eq, Expr::Var(group), lit32(0));
+        e.if_else(
+            loads,
+            |e| {
+                call(e, Intrinsic::SetMaxRegisters { more: false, count: LOADING }, Vec::new());
+                let one = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
+                e.if_then(one, |e| self.load(e, &place, &first, &count));
+            },
+            |e| {
+                call(e, Intrinsic::SetMaxRegisters { more: true, count: MULTIPLYING }, Vec::new());
+                let acc = self.multiply(e, &Expr::Var(group), &place, &scores, &first, &count);
+                let ground = Ground { graph: e.graph, facts, shape: &self.chain.outer, home };
+                Epilogue { shape: &self.chain.outer, tile: self.tile }.store(e, &ground, &place, &[acc]);
+            },
+        );
+    }
+
+    /// The block's rows. Where the number of steps grows with the row, the longest come first.
+    fn locate(&self, e: &mut Emit) -> Where {
+        let tiles = self.tile.m.tiles();
+        let id = Expr::Special(Special::BlockX);
+        let number = if self.tile.batch == 1 { id.clone() } else { modulo(id.clone(), tiles) };
+        let number = e.named("tile", Ty::I32, number);
+        let last_first = self.chain.bounds.iter().any(|b| b.upper && b.row);
+        let number = if last_first { sub(lit32(tiles as i32 - 1), number) } else { number };
+        let batch = if self.tile.batch == 1 { lit32(0) } else { over(id, tiles) };
+        let batch_number = e.named("batch", Ty::I32, batch);
+        let extents: Vec<i64> = self.chain.outer.batch.iter().map(|d| d.extent).collect();
+        let batch = decode(e, Num { expr: batch_number.clone(), ty: Ty::I32 }, &extents);
+        let m0 = e.named("m0", Ty::I32, times(number, self.tile.m.block as i64));
+        Where { batch, batch_number, m: vec![m0], n: vec![lit32(0)], part: lit32(0), chosen: None }
+    }
+
+    fn cursor(&self, e: &mut Emit, parity: u32) -> Cursor {
+        let slot = e.let_var("slot", Ty::I32, lit32(0));
+        Cursor { slot, parity: e.let_var("parity", Ty::U32, Expr::U32(parity)) }
+    }
+
+    fn advance(&self, e: &mut Emit, c: Cursor) {
+        e.push(Stmt::Set(c.slot, plus(Expr::Var(c.slot), lit32(1))));
+        let last = cmp(CmpOp::Eq, Expr::Var(c.slot), lit32(STAGES as i32));
+        e.if_then(last, |e| {
+            e.push(Stmt::Set(c.slot, lit32(0)));
+            e.push(Stmt::Set(c.parity, int_op(IntOp::Xor, Expr::Var(c.parity), Expr::U32(1))));
+        });
+    }
+
+    fn wait(&self, e: &mut Emit, gate: Gate, c: Cursor) {
+        let args = vec![self.gate(gate, &Expr::Var(c.slot)), Expr::Var(c.parity)];
+        call(e, Intrinsic::MbarrierWait, args);
+    }
+
+    /// A warp is done with a stage.
+    fn give_back(&self, e: &mut Emit, gate: Gate, c: Cursor) {
+        let first_lane = cmp(CmpOp::Eq, Expr::Special(Special::Lane), lit32(0));
+        e.if_then(first_lane, |e| {
+            call(e, Intrinsic::MbarrierArrive, vec![self.gate(gate, &Expr::Var(c.slot))]);
+        });
+    }
+
+    /// One thread: waits for free stages, says how many bytes will come, and starts the copies.
+    fn load(&self, e: &mut Emit, place: &Where, first: &Expr, count: &Expr) {
+        let full = e.named("rows_full", Ty::U32, self.rows_full());
+        call(e, Intrinsic::MbarrierExpect, vec![full.clone(), Expr::U32(self.a.bytes())]);
+        self.a.copy(e, &lit32(0), &full, &place.m[0], &lit32(0), place);
+        let c = self.cursor(e, 1);
+        let var = e.kernel.var("it", Ty::I32);
+        let body = e.block(|e| {
+            let slot = Expr::Var(c.slot);
+            let j0 = e.named("j0", Ty::I32, times(plus(first.clone(), Expr::Var(var)), STEP as i64));
+            for (matrix, full, empty, row, term) in [
+                (&self.b, Gate::ScoresFull, Gate::ScoresEmpty, j0.clone(), lit32(0)),
+                (&self.v, Gate::TermsFull, Gate::TermsEmpty, lit32(0), j0.clone()),
+            ] {
+                self.wait(e, empty, c);
+                let full = e.named("full", Ty::U32, self.gate(full, &slot));
+                call(e, Intrinsic::MbarrierExpect, vec![full.clone(), Expr::U32(matrix.bytes())]);
+                matrix.copy(e, &slot, &full, &row, &term, place);
+            }
+            self.advance(e, c);
+        });
+        let (lo, step) = (lit32(0), lit32(1));
+        e.push(Stmt::For { var, lo, hi: count.clone(), step, unroll: Unroll::None, body });
+    }
+
+    fn multiply(
+        &self,
+        e: &mut Emit,
+        group: &Expr,
+        place: &Where,
+        scores: &Scores,
+        first: &Expr,
+        count: &Expr,
+    ) -> ArrayId {
+        let columns = self.v.rows;
+        let acc = e.kernel.array("acc", Ty::F32, columns / 2);
+        contract_mma::clear(e, acc, columns / 2, dtype::Ty::F32);
+        let two = |e: &mut Emit, name: &str, v: Expr| [(); 2].map(|()| e.let_var(name, Ty::F32, v.clone()));
+        let state = State {
+            acc,
+            scores: e.kernel.array("scores", Ty::F32, STEP / 2),
+            weights: e.kernel.array("weights", Ty::U32, STEP / 4),
+            top: two(e, "top", MINUS_INFINITY),
+            sum: two(e, "sum", ZERO),
+        };
+        let rows = [0, 1].map(|r| self.row_digits(e, place, r));
+        let column = e.named("column", Ty::I32, lane_column());
+        let thread = Thread { batch: &place.batch, rows: &rows, column };
+        let mine = int_op(IntOp::Sub, group.clone(), lit32(1));
+        let mine = e.named("rows", Ty::I32, times(mine, 64 * LINE));
+        let a = self.a.descriptor(e, "a_matrix", &mine);
+        let b = self.b.descriptor(e, "b_matrix", &lit32(0));
+        let v = self.v.descriptor(e, "v_matrix", &lit32(0));
+        call(e, Intrinsic::MbarrierWait, vec![self.rows_full(), Expr::U32(0)]);
+        let at = self.cursor(e, 0);
+        let before = self.cursor(e, 0);
+
+        // The first step has no weights before it.
+        self.wait(e, Gate::ScoresFull, at);
+        call(e, Intrinsic::WgmmaFence, Vec::new());
+        self.start_scores(e, &a, &b, at, &state);
+        call(e, Intrinsic::WgmmaWait(0), Vec::new());
+        self.give_back(e, Gate::ScoresEmpty, at);
+        self.advance(e, at);
+        let j0 = e.named("j0", Ty::I32, times(first.clone(), STEP as i64));
+        e.scope(|e| {
+            self.weigh(e, scores, &thread, &j0, &state);
+            self.pack(e, &state);
+        });
+
+        let var = e.kernel.var("it", Ty::I32);
+        let body = e.block(|e| {
+            self.wait(e, Gate::ScoresFull, at);
+            call(e, Intrinsic::WgmmaFence, Vec::new());
+            self.start_scores(e, &a, &b, at, &state);
+            self.wait(e, Gate::TermsFull, before);
+            call(e, Intrinsic::WgmmaFence, Vec::new());
+            self.start_terms(e, &v, before, &state);
+            call(e, Intrinsic::WgmmaWait(1), Vec::new());
+            self.give_back(e, Gate::ScoresEmpty, at);
+            self.advance(e, at);
+            let j0 = e.named("j0", Ty::I32, times(plus(first.clone(), Expr::Var(var)), STEP as i64));
+            let factors = self.weigh(e, scores, &thread, &j0, &state);
+            call(e, Intrinsic::WgmmaWait(0), Vec::new());
+            self.give_back(e, Gate::TermsEmpty, before);
+            self.advance(e, before);
+            self.shrink(e, &state, &factors);
+            self.pack(e, &state);
+        });
+        let (lo, step) = (lit32(1), lit32(1));
+        e.push(Stmt::For { var, lo, hi: count.clone(), step, unroll: Unroll::None, body });
+
+        self.wait(e, Gate::TermsFull, before);
+        call(e, Intrinsic::WgmmaFence, Vec::new());
+        self.start_terms(e, &v, before, &state);
+        call(e, Intrinsic::WgmmaWait(0), Vec::new());
+        self.finish(e, &state);
+        acc
+    }
+
+    fn row_digits(&self, e: &mut Emit, place: &Where, r: i32) -> Vec<Num> {
+        let local = Accumulators::of(self.tile).row(lit32(r));
+        let rows = self.tile.m.points();
+        let mut at = plus(place.m[0].clone(), local);
+        if rows % self.tile.m.block as i64 != 0 {
+            at = int_op(IntOp::Min, at, lit32(rows as i32 - 1));
+        }
+        let at = e.named("row", Ty::I32, at);
+        let digits = digits(e, &self.tile.m, &self.chain.outer.m, &[at]);
+        digits.into_iter().map(|d| Num { expr: e.named("row", d.ty, d.expr), ty: d.ty }).collect()
+    }
+
+    /// The products of a step's scores.
+    fn start_scores(&self, e: &mut Emit, a: &Expr, b: &Expr, at: Cursor, s: &State) {
+        let stage = e.named("b_stage", Ty::U64, self.b.stage(b, at));
+        let op = Intrinsic::Wgmma { dtypes: [self.chain.dtype; 2], n: STEP as u16, trans: [false; 2] };
+        for kk in 0..self.a.terms / 16 {
+            let args = vec![self.a.terms_on(a, kk), self.b.terms_on(&stage, kk), lit32((kk > 0) as i32)];
+            let outs = (0..STEP / 2).map(|i| Place::Elem(s.scores, i)).collect();
+            e.push(Stmt::Intrinsic { op, outs, args });
+        }
+        call(e, Intrinsic::WgmmaCommit, Vec::new());
+    }
+
+    /// The second product of the weights at hand.
+    fn start_terms(&self, e: &mut Emit, v: &Expr, at: Cursor, s: &State) {
+        let stage = e.named("v_stage", Ty::U64, self.v.stage(v, at));
+        let (n, trans) = (self.v.rows as u16, !self.v.boxes.k_major);
+        let op = Intrinsic::WgmmaRegs { dtype: self.chain.dtype, n, trans };
+        for kk in 0..STEP / 16 {
+            let weight = |i: u32| Expr::Elem(s.weights, Box::new(lit32((4 * kk + i) as i32)));
+            let mut args: Vec<Expr> = (0..4).map(weight).collect();
+            args.extend([self.v.terms_on(&stage, kk), lit32(1)]);
+            let outs = (0..self.v.rows / 2).map(|i| Place::Elem(s.acc, i)).collect();
+            e.push(Stmt::Intrinsic { op, outs, args });
+        }
+        call(e, Intrinsic::WgmmaCommit, Vec::new());
+    }
+
+    /// Scores to weights, in place; the greatest scores and sums follow. Gives each row's factor.
+    fn weigh(&self, e: &mut Emit, scores: &Scores, thread: &Thread, j0: &Expr, s: &State) -> [Expr; 2] {
+        let top = [(); 2].map(|()| e.let_var("greatest", Ty::F32, MINUS_INFINITY));
+        let groups = STEP / 8;
+        let pass = |e: &mut Emit, whole: bool| {
+            unrolled(e, "g", groups, |e, g| {
+                scores.emit(e, s.scores, &g, j0, thread, whole, &mut |e, r, at, value| {
+                    e.push(Stmt::SetElem(s.scores, at, value.clone()));
+                    let greater = f32_call(Func::Max, vec![Expr::Var(top[r]), value]);
+                    e.push(Stmt::Set(top[r], greater));
+                });
+            });
+        };
+        match scores.whole(e, j0) {
+            None => pass(e, true),
+            Some(c) => {
+                let then = e.block(|e| pass(e, true));
+                let otherwise = e.block(|e| pass(e, false));
+                e.push(Stmt::If { cond: c, then, otherwise });
+            }
+        }
+        // Exponentials are powers of two.
+        let scale = std::f64::consts::LOG2_E * scores.scale() as f64;
+        let scale = || Expr::Lit(Value::F32(scale as f32));
+        let mut factors = Vec::new();
+        let mut base = Vec::new();
+        for r in 0..2 {
+            self.over_lanes(e, top[r], Func::Max);
+            let scaled = f32_call(Func::Mul, vec![Expr::Var(top[r]), scale()]);
+            let new = f32_call(Func::Max, vec![Expr::Var(s.top[r]), scaled]);
+            let new = e.named("new_top", Ty::F32, new);
+            let none = cmp(CmpOp::Eq, new.clone(), MINUS_INFINITY);
+            let safe = Expr::Select(Box::new(none), Box::new(ZERO), Box::new(new.clone()));
+            let safe = e.named("base", Ty::F32, safe);
+            let factor = exp2(f32_call(Func::Sub, vec![Expr::Var(s.top[r]), safe.clone()]));
+            let factor = e.named("factor", Ty::F32, factor);
+            e.push(Stmt::Set(s.top[r], new));
+            let shrunk = f32_call(Func::Mul, vec![Expr::Var(s.sum[r]), factor.clone()]);
+            e.push(Stmt::Set(s.sum[r], shrunk));
+            base.push(e.named("minus", Ty::F32, f32_call(Func::Neg, vec![safe])));
+            factors.push(factor);
+        }
+        unrolled(e, "g", groups, |e, g| {
+            for r in 0..2usize {
+                for w in 0..2 {
+                    let at = plus(times(g.clone(), 4), lit32(2 * r as i32 + w));
+                    let score = Expr::Elem(s.scores, Box::new(at.clone()));
+                    let x = f32_call(Func::Fma, vec![score, scale(), base[r].clone()]);
+                    let weight = e.let_var("weight", Ty::F32, exp2(x));
+                    e.push(Stmt::SetElem(s.scores, at, Expr::Var(weight)));
+                    let sum = f32_call(Func::Add, vec![Expr::Var(s.sum[r]), Expr::Var(weight)]);
+                    e.push(Stmt::Set(s.sum[r], sum));
+                }
+            }
+        });
+        [factors[0].clone(), factors[1].clone()]
+    }
+
+    /// Combines over the four lanes that share a row.
+    fn over_lanes(&self, e: &mut Emit, v: VarId, f: Func) {
+        for mask in [1, 2] {
+            let other = e.kernel.var("other", Ty::F32);
+            let (kind, value) = (ShuffleKind::Xor, Expr::Var(v));
+            e.push(Stmt::Shuffle { var: other, kind, value, lane: lit32(mask) });
+            e.push(Stmt::Set(v, f32_call(f, vec![Expr::Var(v), Expr::Var(other)])));
+        }
+    }
+
+    fn shrink(&self, e: &mut Emit, s: &State, factors: &[Expr; 2]) {
+        self.scale(e, s.acc, factors);
+    }
+
+    fn scale(&self, e: &mut Emit, acc: ArrayId, factors: &[Expr; 2]) {
+        unrolled(e, "g", self.v.rows / 8, |e, g| {
+            for (r, factor) in factors.iter().enumerate() {
+                for w in 0..2 {
+                    let at = plus(times(g.clone(), 4), lit32(2 * r as i32 + w));
+                    let old = Expr::Elem(acc, Box::new(at.clone()));
+                    e.push(Stmt::SetElem(acc, at, f32_call(Func::Mul, vec![old, factor.clone()])));
+                }
+            }
+        });
+    }
+
+    /// The weights as the second product takes them.
+    fn pack(&self, e: &mut Emit, s: &State) {
+        unrolled(e, "x", STEP / 4, |e, x| {
+            let score = |w: i32| {
+                let at = plus(times(x.clone(), 2), lit32(w));
+                Box::new(Expr::Elem(s.scores, Box::new(at)))
+            };
+            let pair = Expr::Pack2(self.chain.dtype, score(0), score(1));
+            e.push(Stmt::SetElem(s.weights, x.clone(), pair));
+        });
+    }
+
+    /// Divides by the sum of the weights; rows without any are 0.
+    fn finish(&self, e: &mut Emit, s: &State) {
+        let one = Expr::Lit(Value::F32(1.0));
+        let factors = [0, 1].map(|r| {
+            self.over_lanes(e, s.sum[r], Func::Add);
+            let none = cmp(CmpOp::Eq, Expr::Var(s.sum[r]), ZERO);
+            let inverse = f32_call(Func::Div, vec![one.clone(), Expr::Var(s.sum[r])]);
+            let inverse = e.named("inverse", Ty::F32, inverse);
+            e.named("by", Ty::F32, Expr::Select(Box::new(none), Box::new(ZERO), Box::new(inverse)))
+        });
+        self.scale(e, s.acc, &factors);
+    }
+}
+
+impl Matrix<'_> {
+    fn bytes(&self) -> u32 {
+        self.rows * self.terms * 2
+    }
+
+    /// Starts the copies to one stage: rows and terms from these on.
+    fn copy(&self, e: &mut Emit, slot: &Expr, full: &Expr, row: &Expr, term: &Expr, place: &Where) {
+        let op = Intrinsic::TmaLoad { map: self.map, rank: self.boxes.map(self.rows).dims.len() as u8 };
+        let line = LINE as u32;
+        let across = if self.boxes.k_major { 1 } else { self.rows / line };
+        for t in 0..self.terms / line {
+            for r in 0..across {
+                let within = t * self.rows * line + r * line * line;
+                let elements =
+                    plus(times(slot.clone(), (self.rows * self.terms) as i64), lit32(within as i32));
+                let to = Expr::SharedAddr(self.shared, Box::new(elements));
+                let row = plus(row.clone(), lit32((r * line) as i32));
+                let term = plus(term.clone(), lit32((t * line) as i32));
+                let (x, y) = if self.boxes.k_major { (term, row) } else { (row, term) };
+                let mut args = vec![to, full.clone(), x, y];
+                args.extend(self.boxes.batch().map(|d| cast_i32(&place.batch[d])));
+                call(e, op, args);
+            }
+        }
+    }
+
+    /// The descriptor of the first stage, from some elements on.
+    fn descriptor(&self, e: &mut Emit, name: &str, from: &Expr) -> Expr {
+        // Bits: 16–29 the step to the next 64 rows of a matrix whose rows are contiguous, 32–45 that to the next atom,
+        // 62 the swizzle of 128 bytes.
+        let leading = if self.boxes.k_major { 1 } else { 64 * 128 / 16 };
+        let fixed = 1u64 << 62 | (ATOM / 16) << 32 | leading << 16;
+        let base = Expr::SharedAddr(self.shared, Box::new(from.clone()));
+        let start = int_op(IntOp::Shr, base, Expr::U32(4));
+        let fixed = cast(Ty::U64, lit64(fixed as i64));
+        e.named(name, Ty::U64, int_op(IntOp::Or, fixed, cast(Ty::U64, start)))
+    }
+
+    fn stage(&self, first: &Expr, at: Cursor) -> Expr {
+        let moved = times(Expr::Var(at.slot), self.bytes() as i64 / 16);
+        int_op(IntOp::Add, first.clone(), cast(Ty::U64, moved))
+    }
+
+    /// 16 · kk terms on.
+    fn terms_on(&self, stage: &Expr, kk: u32) -> Expr {
+        let slab = kk / 4 * self.rows * 128;
+        let within = kk % 4 * if self.boxes.k_major { 32 } else { 16 * 128 };
+        let moved = cast(Ty::U64, lit64((slab + within) as i64 / 16));
+        int_op(IntOp::Add, stage.clone(), moved)
+    }
+}
+
+fn cast_i32(n: &Num) -> Expr {
+    match n.ty {
+        Ty::I32 => n.expr.clone(),
+        _ => cast(Ty::I32, n.expr.clone()),
+    }
+}

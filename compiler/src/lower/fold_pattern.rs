@@ -1,0 +1,336 @@
+//! Recognises chained products that the form `fold` takes: `o = Σⱼ w(j) · v(j)` where the weights w are those of a
+//! cascade (`pass/cascade`) and its scores are products of matrices themselves.
+//!
+//! The rows of both products are the same digits. All three matrices are plain reads that lie as boxes want it.
+
+use super::contract_operand::{Ground, Source};
+use super::contract_pattern::{self, ContractShape, Contraction, Digit};
+use super::fold_boxes::{self, Boxes};
+use super::home::Home;
+use super::hopper_gather::affine;
+use super::index::Facts;
+use crate::ir::graph::{Access, AxisId, Combine, Define, Expr, ExprId, Fold, Graph, Read, TensorId};
+use crate::ir::program::BufferId;
+use crate::pass::cascade::{self, Cascade};
+use crate::pass::{facts, inline};
+use crate::vocab::dtype::{DType, Ty, Value};
+use crate::vocab::func::Func;
+use crate::vocab::monoid::Monoid;
+
+/// Rows and terms of the sum below which kernels of their own are taken.
+const LEAST: i64 = 128;
+
+/// Why an ordinary product is none: not worth saying.
+pub const NO_FOLD: &str = "its terms hold no fold";
+
+/// A chain of two products.
+pub struct Chain {
+    pub cascade: Cascade,
+    /// Scores: rows of `a` by columns of `b`, which are the terms of the second product.
+    pub inner: ContractShape,
+    /// The second product; its first factor are the weights.
+    pub outer: ContractShape,
+    pub dtype: DType,
+    pub a: Boxes,
+    pub b: Boxes,
+    pub v: Boxes,
+    pub bounds: Vec<Bound>,
+}
+
+/// A condition that leaves out scores before or after a place that moves with the row.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    pub cond: ExprId,
+    /// The condition's value where the score counts.
+    pub counts: bool,
+    /// Scores count up to this place (else from it on).
+    pub upper: bool,
+    /// The place is the row's number plus `at` (else `at`).
+    pub row: bool,
+    pub at: i64,
+}
+
+impl Chain {
+    pub fn fold(&self) -> &Contraction {
+        &self.outer.folds[0]
+    }
+
+    /// Rows, terms of the scores, terms of the second product, columns.
+    pub fn sizes(&self) -> [i64; 4] {
+        let points = ContractShape::points;
+        let (inner, outer) = (&self.inner.folds[0], &self.outer.folds[0]);
+        [points(&self.outer.m), inner.terms(), outer.terms(), points(&self.outer.n)]
+    }
+}
+
+/// The chain that a definition is, where every tensor lies as the graph says.
+pub fn takes(g: &Graph, d: &Define) -> Result<Chain, String> {
+    let home = |t: TensorId| {
+        let t = g.tensor(t);
+        let len = t.dims.iter().product();
+        Home {
+            buffer: BufferId(0),
+            dtype: t.dtype,
+            strides: t.strides.clone(),
+            len,
+            align: t.align,
+            ring: None,
+        }
+    };
+    // Cheap to see, and most definitions end here.
+    the_sum(g, d)?;
+    recognise(g, &Facts::new(g), d, &home)
+}
+
+/// The one sum of a definition, over one axis, with a fold inside.
+fn the_sum(g: &Graph, d: &Define) -> Result<(ExprId, Fold), String> {
+    let [r] = inline::outer_folds(g, d.value)[..] else { return Err("not one sum".into()) };
+    let Expr::Fold(f) = g.expr(r).clone() else { return Err("no sum".into()) };
+    let nested = !inline::outer_folds(g, f.body).is_empty();
+    match f.axes[..] {
+        [_] if nested && f.combine == Combine::Builtin(Monoid::Sum) => Ok((r, f)),
+        _ => Err(NO_FOLD.into()),
+    }
+}
+
+pub fn recognise(
+    g: &Graph,
+    index: &Facts,
+    d: &Define,
+    home: &dyn Fn(TensorId) -> Home,
+) -> Result<Chain, String> {
+    let (r, f) = the_sum(g, d)?;
+    let axis = f.axes[0];
+    let mut facts = facts::Facts::default();
+    let Expr::Call(Func::Mul, args) = g.expr(f.body) else { return Err("terms that are no products".into()) };
+    let (term, other) = match facts.has_fold(g, args[0]) {
+        true => (args[0], args[1]),
+        false => (args[1], args[0]),
+    };
+    if facts.has_fold(g, other) {
+        return Err("two factors with folds".into());
+    }
+    let mut outer = second(g, &mut facts, d, (r, &f), term, other)?;
+    let cascade = cascade::of_term(g, &mut facts, term, axis)?;
+    if !cascade::same_condition(&cascade, f.cond) {
+        return Err("a condition that the weights do not have".into());
+    }
+    let dtype = cascade.rounded.filter(|d| matches!(d, DType::F16 | DType::BF16));
+    let dtype = dtype.ok_or("weights that are not rounded to 16 bits")?;
+    plain(&mut outer, axis)?;
+    let inner = scores(g, &mut facts, d, &outer, &cascade, axis)?;
+    let operand = |shape: &ContractShape, second: bool, rows: &[Digit], k: AxisId| {
+        let ground = Ground { graph: g, facts: index, shape, home };
+        let c = &shape.folds[0];
+        let factor = if second { &c.b } else { &c.a };
+        match ground.source(c, factor, dtype) {
+            Source::Plain(p) => fold_boxes::of(&ground, c, &p, rows, k, dtype),
+            Source::Computed => None,
+        }
+        .ok_or_else(|| "a matrix that does not lie as boxes want it".to_string())
+    };
+    let k = inner.folds[0].k[long_axis(&inner.folds[0])?].axis;
+    let a = operand(&inner, false, &inner.m, k)?;
+    let b = operand(&inner, true, &inner.n, k)?;
+    let v = operand(&outer, true, &outer.n, axis)?;
+    if !a.k_major || !b.k_major {
+        return Err("scores whose terms do not lie together".into());
+    }
+    let ground = Ground { graph: g, facts: index, shape: &outer, home };
+    let bounds = bounds(&ground, &cascade, axis);
+    let chain = Chain { cascade, inner, outer, dtype, a, b, v, bounds };
+    let [rows, terms, keys, columns] = chain.sizes();
+    if rows < LEAST || keys < LEAST || ![64, 128].contains(&terms) || ![64, 128].contains(&columns) {
+        return Err(format!("{rows} rows of {terms} terms, {keys} of {columns} columns"));
+    }
+    Ok(chain)
+}
+
+/// The shape of the second product: as if the weights were a matrix.
+fn second(
+    g: &Graph,
+    facts: &mut facts::Facts,
+    d: &Define,
+    (r, f): (ExprId, &Fold),
+    term: ExprId,
+    other: ExprId,
+) -> Result<ContractShape, String> {
+    let mut g = g.clone();
+    let axes: Vec<AxisId> = facts.free(&g, term).iter().copied().collect();
+    let ranges: Option<Vec<(i64, i64)>> = axes.iter().map(|&a| g.axis_range(a)).collect();
+    let ranges = ranges.ok_or("axes without a fixed range")?;
+    let mut weights = g.tensor(d.target).clone();
+    weights.dtype = DType::F32;
+    weights.lo = ranges.iter().map(|r| r.0).collect();
+    weights.dims = ranges.iter().map(|r| (r.1 - r.0).max(0)).collect();
+    weights.strides = super::home::contiguous(weights.dtype, &weights.dims);
+    g.tensors.push(weights);
+    let tensor = TensorId(g.tensors.len() as u32 - 1);
+    let index = axes.into_iter().map(|a| g.axis_expr(a)).collect();
+    let (ty, span) = (g.ty(term), g.span(term));
+    let read = g.add(Expr::Read(Read { tensor, index, access: Access::Proven }), ty, span);
+    let body = g.add(Expr::Call(Func::Mul, vec![read, other]), ty, span);
+    let sum = g.add(Expr::Fold(Fold { body, ..f.clone() }), ty, span);
+    let mut shape = shape_of(&g, d, &d.axes, sum)?;
+    let c = &mut shape.folds[0];
+    c.fold = r;
+    for factor in [&mut c.a, &mut c.b] {
+        factor.exprs.iter_mut().filter(|e| **e == read).for_each(|e| *e = term);
+    }
+    if shape.folds[0].b.exprs == [term] {
+        swap(&mut shape);
+    }
+    match shape.folds[0].a.exprs == [term] && shape.folds[0].b.exprs == [other] {
+        true => Ok(shape),
+        false => Err("factors that do not split as matrices".into()),
+    }
+}
+
+/// The shape of one sum as a product of its own.
+fn shape_of(g: &Graph, d: &Define, axes: &[AxisId], sum: ExprId) -> Result<ContractShape, String> {
+    let own = Define { target: d.target, axes: axes.to_vec(), value: sum, span: d.span };
+    let shape = contract_pattern::takes(g, &own, false)?;
+    match shape.folds[..] {
+        [ref c] if shape.selector.is_none() && c.ty == Ty::F32 && c.hoisted.is_empty() => Ok(shape),
+        _ => Err("not one plain sum of products".into()),
+    }
+}
+
+fn swap(shape: &mut ContractShape) {
+    std::mem::swap(&mut shape.m, &mut shape.n);
+    for c in &mut shape.folds {
+        std::mem::swap(&mut c.a, &mut c.b);
+    }
+}
+
+fn long_axis(c: &Contraction) -> Result<usize, String> {
+    let mut long = (0..c.k.len()).filter(|&i| c.k[i].extent > 1);
+    match (long.next(), long.next()) {
+        (Some(i), None) => Ok(i),
+        _ => Err("a sum over several axes".into()),
+    }
+}
+
+/// What is left out has no weight: the conditions need not be asked where the second product is made.
+fn plain(outer: &mut ContractShape, axis: AxisId) -> Result<(), String> {
+    let c = &mut outer.folds[0];
+    if c.k.len() != 1 || c.k[0].axis != axis || c.k[0].lo != 0 {
+        return Err("a sum over several axes".into());
+    }
+    c.a.guards.clear();
+    c.b.guards.clear();
+    c.result_guards.clear();
+    Ok(())
+}
+
+/// The product in the scores.
+fn scores(
+    g: &Graph,
+    facts: &mut facts::Facts,
+    d: &Define,
+    outer: &ContractShape,
+    cascade: &Cascade,
+    axis: AxisId,
+) -> Result<ContractShape, String> {
+    let [product] = inline::outer_folds(g, cascade.score)[..] else {
+        return Err("scores that are not one product".into());
+    };
+    if cascade.taken.is_some_and(|c| facts.has_fold(g, c)) {
+        return Err("a condition with a loop".into());
+    }
+    let own: Vec<usize> = outer.n.iter().map(|n| n.out).collect();
+    let mut axes: Vec<AxisId> = (0..d.axes.len()).filter(|i| !own.contains(i)).map(|i| d.axes[i]).collect();
+    axes.push(axis);
+    let mut inner = shape_of(g, d, &axes, product)?;
+    let key = |shape: &ContractShape, digits: &[Digit]| -> Vec<(AxisId, i64, i64)> {
+        digits.iter().map(|x| (shape.stmts[0].axes[x.out], x.stride, x.extent)).collect()
+    };
+    let column = |shape: &ContractShape| matches!(key(shape, &shape.n)[..], [(a, 1, n)] if a == axis && Some(n) == g.extent(axis));
+    if !column(&inner) {
+        swap(&mut inner);
+    }
+    if !column(&inner) || !inner.folds[0].result_guards.is_empty() {
+        return Err("scores that are no product of a row and a term".into());
+    }
+    let same = key(&inner, &inner.batch) == key(outer, &outer.batch)
+        && key(&inner, &inner.m) == key(outer, &outer.m);
+    if !same {
+        return Err("the products' rows differ".into());
+    }
+    Ok(inner)
+}
+
+/// The conditions of the scores that are linear in the row and the term.
+fn bounds(ground: &Ground, cascade: &Cascade, axis: AxisId) -> Vec<Bound> {
+    let (g, outer) = (ground.graph, ground.shape);
+    let mut found = Vec::new();
+    let row = outer
+        .m
+        .last()
+        .filter(|d| d.stride == 1 && outer.axes[d.out].lo == 0 && outer.axes[d.out].extent == d.extent);
+    let row = row.map(|d| outer.stmts[0].axes[d.out]);
+    let mut add = |cond: ExprId, counts: bool| {
+        let mut parts = Vec::new();
+        split(g, cond, counts, &mut parts);
+        found.extend(parts.into_iter().filter_map(|(c, counts)| linear(ground, c, counts, row, axis)));
+    };
+    if let Some(c) = cascade.taken {
+        add(c, true);
+    }
+    let infinite = |e: ExprId| matches!(g.expr(e), Expr::Lit(Value::F32(v)) if *v == f32::NEG_INFINITY);
+    let mut e = cascade.score;
+    while let Expr::Select(c, a, b) = g.expr(e) {
+        match (infinite(*a), infinite(*b)) {
+            (true, false) => {
+                add(*c, false);
+                e = *b;
+            }
+            (false, true) => {
+                add(*c, true);
+                e = *a;
+            }
+            _ => break,
+        }
+    }
+    found
+}
+
+/// The conditions that must all hold (or fail) for a score to count.
+fn split(g: &Graph, cond: ExprId, counts: bool, out: &mut Vec<(ExprId, bool)>) {
+    let lit = |e: ExprId, v: bool| matches!(g.expr(e), Expr::Lit(Value::Bool(x)) if *x == v);
+    let parts = match g.expr(cond) {
+        Expr::Select(a, b, c) if counts && lit(*c, false) => [*a, *b],
+        Expr::Select(a, b, c) if !counts && lit(*b, true) => [*a, *c],
+        _ => return out.push((cond, counts)),
+    };
+    parts.into_iter().for_each(|e| split(g, e, counts, out));
+}
+
+fn linear(ground: &Ground, cond: ExprId, counts: bool, row: Option<AxisId>, axis: AxisId) -> Option<Bound> {
+    let g = ground.graph;
+    let Expr::Call(f, args) = g.expr(cond) else { return None };
+    let (low, high, strict) = match f {
+        Func::Lt => (args[0], args[1], 1),
+        Func::Le => (args[0], args[1], 0),
+        _ => return None,
+    };
+    if !g.ty(low).is_int() {
+        return None;
+    }
+    // It holds where low + strict ≤ high; it fails where high + 1 − strict ≤ low.
+    let (low, high, more) = if counts { (low, high, strict) } else { (high, low, 1 - strict) };
+    let (low, high) = (affine(ground, low)?, affine(ground, high)?);
+    let by = |axis: AxisId| high.axes.get(&axis).unwrap_or(&0) - low.axes.get(&axis).unwrap_or(&0);
+    let others = low.axes.keys().chain(high.axes.keys()).any(|&a| a != axis && Some(a) != row && by(a) != 0);
+    let place = high.constant - low.constant - more;
+    let along = row.map_or(0, by);
+    let bound = |upper, at| Some(Bound { cond, counts, upper, row: along != 0, at });
+    match (by(axis), along) {
+        _ if others => None,
+        // j ≤ row + place
+        (-1, 0 | 1) => bound(true, place),
+        // j ≥ row − place
+        (1, 0 | -1) => bound(false, -place),
+        _ => None,
+    }
+}

@@ -44,6 +44,7 @@ fn main() {
         Trial::test("eight_processes_tune_into_one_store", eight_processes),
         Trial::test("killing_the_tuner_loses_nothing", killed),
         Trial::test("profiles_are_tuned_and_neighbours_used", profiles),
+        Trial::test("a_look_up_takes_less_than_a_microsecond", dispatch),
         Trial::test("a_package_holds_all_that_its_schema_wants", package),
         Trial::test("a_c_program_launches_a_package", c_program),
         Trial::test("a_gpu_is_timed_with_a_cold_cache", cold),
@@ -405,12 +406,32 @@ fn killed() -> Result<(), Failed> {
 
 fn profiles() -> Result<(), Failed> {
     let place = Place::new("profiles", &format!("{MAP}profile f N = 1..=9000 at {{500, 4000}}\n"));
-    place.says(&["tune", "f.tile", "--device", "sim", "--trials", "4"])?;
+    let said = place.says(&["tune", "f.tile", "--device", "sim", "--trials", "4"])?;
+    holds(said.contains("expected to lose"), &said)?;
     holds(look(&place)? == 2, "both points are known")?;
     let near = place.says(&["run", "f.tile", "--dim", "N=3500", "--device", "sim", "--check"])?;
     holds(near.contains("right"), &near)?;
     let far = place.says(&["run", "f.tile", "--dim", "N=7", "--device", "sim", "--check"])?;
     holds(far.contains("right") && !far.contains("tuned"), &far)
+}
+
+fn dispatch() -> Result<(), Failed> {
+    let kernel = Kernel::from_text("f.tile", MAP).map_err(|e| e.to_string())?;
+    let mut shapes = girih::tune::choose::Dispatch::new(&kernel, "f", &["N"], &[], &Device::sim())
+        .map_err(|e| e.to_string())?;
+    for n in [16, 100, 4000] {
+        shapes.get(&[n]).map_err(|e| e.to_string())?;
+    }
+    let start = std::time::Instant::now();
+    const TIMES: u32 = 30_000;
+    for i in 0..TIMES {
+        let n = [16, 100, 4000][i as usize % 3];
+        std::hint::black_box(shapes.get(&[n]).map_err(|e| e.to_string())?);
+    }
+    let each = start.elapsed() / TIMES;
+    // Without optimisation it says little.
+    let most = Duration::from_nanos(if cfg!(debug_assertions) { 20_000 } else { 1_000 });
+    holds(each < most, format!("{each:?}"))
 }
 
 /// Three kinds of steps: kernels with scalars, a product through tensor maps, and an update.

@@ -222,7 +222,9 @@ impl Search<'_> {
         if size <= most as u64 {
             return (0..size).filter(mine).collect();
         }
-        let mut points = BTreeSet::new();
+        // Whatever is one setting away from the form's own choice, and points from everywhere.
+        let near = self.spaces[plan].kernels[kernel].neighbours(0);
+        let mut points: BTreeSet<u64> = near.into_iter().chain([0]).filter(mine).collect();
         let mut n = 0;
         while points.len() < most && n < 8 * most as u64 {
             let p = mix(n, self.options.seed) % size;

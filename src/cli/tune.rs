@@ -26,10 +26,39 @@ pub fn tune(args: &TuneArgs) -> Result<Outcome> {
     }
     let points = points(&args.op)?;
     let several = points.len() > 1;
-    for op in points {
-        tune_one(args, &op, several)?;
+    let mut tuned = Vec::new();
+    for op in &points {
+        tuned.push((op.clone(), tune_one(args, op, several)?));
     }
+    between(&tuned)?;
     Ok(Outcome::Right)
+}
+
+/// What the model expects to be lost between the points of a profile, where runs take the nearest record.
+fn between(tuned: &[(Op, Tuned)]) -> Result<()> {
+    let Some((first, _)) = tuned.first() else { return Ok(()) };
+    for (name, (lo, hi)) in profile::ranges(first.kernel(), first.name()) {
+        let size = |op: &Op| op.bindings().dims.get(&name).copied();
+        let mut known: Vec<(i64, &Op, &Tuned)> =
+            tuned.iter().filter_map(|(op, t)| Some((size(op)?, op, t))).collect();
+        known.sort_by_key(|k| k.0);
+        known.dedup_by_key(|k| k.0);
+        let ends = [lo].into_iter().chain(known.iter().map(|k| k.0)).chain([hi]);
+        let ends: Vec<i64> = ends.collect();
+        for pair in ends.windows(2).filter(|p| p[1] > p[0] + 1) {
+            let middle = (pair[0].max(1) as f64 * pair[1] as f64).sqrt() as i64;
+            let near = known.iter().min_by_key(|k| (k.0 - middle).abs());
+            let Some((at, op, t)) = near else { continue };
+            let Some(record) = &t.record else { continue };
+            let bound = (*op).clone().dim(&name, middle).bind()?;
+            let text = match girih::tune::loss::expected(&bound, &t.target, &record.configuration)? {
+                Some(loss) => format!("expected to lose {:.0}%", 100.0 * loss),
+                None => "refused there; the forms choose".into(),
+            };
+            super::print(&format!("at {name}={middle} the choice for {name}={at} is {text}\n"));
+        }
+    }
+    Ok(())
 }
 
 /// The op at the sizes that are given, else at each point of its profiles.
@@ -90,7 +119,7 @@ fn request(args: &TuneArgs, op: &Op) -> Result<Request> {
     })
 }
 
-fn tune_one(args: &TuneArgs, op: &Op, several: bool) -> Result<()> {
+fn tune_one(args: &TuneArgs, op: &Op, several: bool) -> Result<Tuned> {
     let request = request(args, op)?;
     let bar = bar(args);
     let mut see = |p: &Progress| {
@@ -115,7 +144,7 @@ fn tune_one(args: &TuneArgs, op: &Op, several: bool) -> Result<()> {
         let path = lock::freeze(&args.op.file, &tuned.key, record)?;
         super::print(&format!("  frozen in {}\n", path.display()));
     }
-    Ok(())
+    Ok(tuned)
 }
 
 /// A report's name for one of several points.

@@ -3,6 +3,7 @@
 pub mod choose;
 mod gpu;
 pub mod lock;
+pub mod loss;
 pub mod profile;
 pub mod report;
 pub mod run;

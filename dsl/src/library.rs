@@ -23,6 +23,16 @@ pub fn library(name: &str) -> Option<&'static str> {
     MODULES.iter().find(|(module, _)| *module == name).map(|(_, text)| *text)
 }
 
+/// The module that defines an op or fn of this name.
+pub fn library_with(name: &str) -> Option<&'static str> {
+    let heads = ["op", "fn"].map(|kind| format!("{kind} {name}"));
+    let defines = |line: &str| {
+        let rest = heads.iter().find_map(|h| line.strip_prefix(h.as_str()));
+        rest.is_some_and(|rest| rest.starts_with(['(', '[', ' ']) || rest.is_empty())
+    };
+    MODULES.iter().find(|(_, text)| text.lines().any(defines)).map(|(module, _)| *module)
+}
+
 /// The names of all library modules.
 pub fn library_names() -> impl Iterator<Item = &'static str> {
     MODULES.iter().map(|(name, _)| *name)

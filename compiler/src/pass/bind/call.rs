@@ -78,6 +78,11 @@ const FUNCTIONS: [(&str, Func, Shape); 44] = [
     ("randbits", Func::RandBits, Shape::Random),
 ];
 
+/// Does a name stand for a function or a fold without an import?
+pub fn is_built_in(name: &str) -> bool {
+    is_fold(name) || FUNCTIONS.iter().any(|f| f.0 == name)
+}
+
 impl Shape {
     fn takes(self, n: usize) -> bool {
         match self {
@@ -125,7 +130,11 @@ impl<'m> Elab<'m> {
         // Of a fold written like a function, the axes in its argument mean nothing yet.
         if !is_fold(&name.text) {
             for a in args {
-                self.expr(&a.value);
+                // An op of that name would have taken whole tensors.
+                let whole = super::scan::bare(&a.value).and_then(|n| self.frame().names.get(&n.text));
+                if !matches!(whole, Some(super::elab::Meaning::Tensor(_))) {
+                    self.expr(&a.value);
+                }
             }
         }
         self.wrong(d)
@@ -148,6 +157,9 @@ impl<'m> Elab<'m> {
         }
         let known = FUNCTIONS.iter().map(|f| f.0).chain(self.module.callable_names(unit));
         let d = Diagnostic::error("E0108", name.span, format!("there is no function `{}`", name.text));
+        if let Some(library) = girih_dsl::library_with(&name.text) {
+            return d.help(format!("the library `{library}` has it: write `import {library}` at the top"));
+        }
         match super::read::nearest(&name.text, known) {
             Some(n) => d.help(format!("did you mean `{n}`?")),
             None if self.frame().names.contains_key(&name.text) => {

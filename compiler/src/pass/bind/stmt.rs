@@ -152,10 +152,18 @@ impl<'m> Elab<'m> {
         }
     }
 
-    /// The report for a qualified call that names nothing: `nn.relu(x[b])`.
+    /// The report for a call that names nothing here: `nn.relu(x[b])`, or what a library has that is not imported.
     fn unknown_op(&self, e: &Expr) -> Option<Diagnostic> {
         match &e.kind {
             ExprKind::Paren(a) => self.unknown_op(a),
+            ExprKind::Call { lib: None, name, .. }
+                if !super::call::is_built_in(&name.text) && girih_dsl::library_with(&name.text).is_some() =>
+            {
+                match self.module.callable(self.frame().unit, None, &name.text) {
+                    Found::None => Some(self.unknown_callable(None, name)),
+                    _ => None,
+                }
+            }
             ExprKind::Call { lib: Some(lib), name, .. } => {
                 match self.module.callable(self.frame().unit, Some(&lib.text), &name.text) {
                     Found::None => Some(self.unknown_callable(Some(lib), name)),

@@ -75,7 +75,7 @@ fn the_model_ranks_what_was_measured() {
             rows.len()
         );
         println!("{line}");
-        if correlation < 0.5 || pick > 1.15 * best {
+        if correlation < 0.4 || pick > 1.15 * best {
             bad.push(line);
         }
     }

@@ -82,8 +82,8 @@ fn borders(ground: &Ground, wishes: &Wishes) -> Option<([Border; 2], ContractSha
     let pixel = [2, 4, 8].into_iter().find(|p| *p >= c.k[channel].extent && step * p % CHUNK == 0)?;
     // Lines of the filter that lie together: as many as the window moves by.
     let lines = (0..c.k.len()).filter(|&k| k != channel && k != run && c.k[k].extent > 1);
-    let lines = lines.filter_map(|k| Some((k, beside(ground, c, &a, &b, k)?)));
-    let fold = lines.filter(|&(_, by)| by > 1 && CHUNK % (by * pixel) == 0).next();
+    let mut lines = lines.filter_map(|k| Some((k, beside(ground, c, &a, &b, k)?)));
+    let fold = lines.find(|&(_, by)| by > 1 && CHUNK % (by * pixel) == 0);
     let border = |p: &PlainRead| Border::new(ground, c, p, [channel, run], pixel, fold);
     let borders = [border(&a)?, border(&b)?];
     if borders[0].tensor == borders[1].tensor {

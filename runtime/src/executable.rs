@@ -33,6 +33,8 @@ pub(crate) struct LoadedKernel {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub cluster: Option<[u32; 3]>,
+    /// Launched before the kernel before it has ended.
+    pub early: bool,
     pub shared: u32,
 }
 
@@ -132,5 +134,6 @@ fn load_kernel(module: &Module, kernel: &Kernel) -> Result<LoadedKernel> {
         check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(function, attribute, shared as i32) })?;
     }
     let cluster = Some(kernel.cluster).filter(|c| c.iter().product::<u32>() > 1);
-    Ok(LoadedKernel { function, grid: kernel.grid, block: kernel.block, cluster, shared })
+    let early = kernel.starts_early();
+    Ok(LoadedKernel { function, grid: kernel.grid, block: kernel.block, cluster, early, shared })
 }

@@ -224,7 +224,7 @@ fn run(calls: &[Call], slots: &mut [u64], pointers: &mut [*mut c_void], stream: 
 
 fn launch_kernel(k: &LoadedKernel, args: &mut [*mut c_void], stream: &Stream) -> Result<()> {
     let ([gx, gy, gz], [bx, by, bz]) = (k.grid, k.block);
-    let Some([x, y, z]) = k.cluster else {
+    if k.cluster.is_none() && !k.early {
         // SAFETY: the arguments match the kernel's parameters (`Builder::launch`), the memory behind them was checked,
         // and the driver copies the values before it returns.
         return check("cuLaunchKernel", unsafe {
@@ -242,11 +242,21 @@ fn launch_kernel(k: &LoadedKernel, args: &mut [*mut c_void], stream: &Stream) ->
                 std::ptr::null_mut(),
             )
         });
-    };
+    }
     // SAFETY: all-zero is a valid value of this plain C struct.
-    let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
-    attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-    attribute.value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
+    let mut attributes: [sys::CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };
+    let mut count = 0;
+    if let Some([x, y, z]) = k.cluster {
+        attributes[count].id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attributes[count].value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
+        count += 1;
+    }
+    if k.early {
+        attributes[count].id =
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attributes[count].value.programmaticStreamSerializationAllowed = 1;
+        count += 1;
+    }
     let config = sys::CUlaunchConfig {
         gridDimX: gx,
         gridDimY: gy,
@@ -256,8 +266,8 @@ fn launch_kernel(k: &LoadedKernel, args: &mut [*mut c_void], stream: &Stream) ->
         blockDimZ: bz,
         sharedMemBytes: k.shared,
         hStream: stream.raw(),
-        attrs: &mut attribute,
-        numAttrs: 1,
+        attrs: attributes.as_mut_ptr(),
+        numAttrs: count as u32,
     };
     // SAFETY: as above; the configuration lives through the call.
     check("cuLaunchKernelEx", unsafe {

@@ -421,6 +421,9 @@ pub enum Intrinsic {
     BytePermute,
     /// The four words of a Philox4x32-10 block: 4 U32 of (key, block), both I64.
     Philox,
+    /// Waits until the kernels before this one in the stream have ended and what they wrote is seen; from here on the
+    /// next one may start. Stands first in a body: such a kernel is launched before the one before it has ended.
+    GridWait,
     /// Of the warp's lanes with the same low bits: how many stand before this one, how many there are.
     /// args: a U32 below 2^bits; outs: 2 I32. Full warp.
     MatchDigit {
@@ -567,6 +570,11 @@ impl Kernel {
     /// Bytes of shared memory.
     pub fn shared_bytes(&self) -> u32 {
         self.shared_offsets().last().zip(self.shared.last()).map_or(0, |(at, s)| at + s.bytes())
+    }
+
+    /// Whether it may be launched before the kernel before it has ended, for it waits by itself.
+    pub fn starts_early(&self) -> bool {
+        matches!(self.body.first(), Some(Stmt::Intrinsic { op: Intrinsic::GridWait, .. }))
     }
 
     /// Bytes of dynamic shared memory to launch with: all of it where it does not fit what a kernel may declare.

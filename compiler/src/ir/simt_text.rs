@@ -335,7 +335,8 @@ fn literal(v: Value) -> String {
 }
 
 /// The intrinsics whose names say all of them.
-pub const PLAIN: [Intrinsic; 15] = [
+pub const PLAIN: [Intrinsic; 16] = [
+    Intrinsic::GridWait,
     Intrinsic::CpAsyncCommit,
     Intrinsic::MbarrierInit,
     Intrinsic::MbarrierArrive,
@@ -363,7 +364,6 @@ pub fn matrix_instruction(name: &str) -> Option<Intrinsic> {
         Intrinsic::MmaM8N8K4F64,
         Intrinsic::MmaM16N8K16 { dtype: F16 },
         Intrinsic::MmaM16N8K16 { dtype: BF16 },
-        Intrinsic::MatchDigit { bits: 8 },
         Intrinsic::BytePermute,
         Intrinsic::HalfFma { dtype: F16 },
         Intrinsic::HalfFma { dtype: BF16 },

@@ -455,7 +455,7 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
         Intrinsic::CpAsync { .. } => Ok((vec![Some(Ty::U32), None, Some(Ty::I32)], vec![])),
         Intrinsic::MatchDigit { .. } => Ok((vec![Some(Ty::U32)], vec![Ty::I32; 2])),
         Intrinsic::Philox => Ok((vec![Some(Ty::I64); 2], vec![Ty::U32; 4])),
-        Intrinsic::CpAsyncCommit | Intrinsic::CpAsyncWait(_) => Ok((vec![], vec![])),
+        Intrinsic::CpAsyncCommit | Intrinsic::CpAsyncWait(_) | Intrinsic::GridWait => Ok((vec![], vec![])),
         Intrinsic::LdMatrix { count, .. } | Intrinsic::StMatrix { count, .. }
             if !matches!(count, 1 | 2 | 4) =>
         {

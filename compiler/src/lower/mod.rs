@@ -75,6 +75,7 @@ mod settings;
 pub mod simt_to_cuda;
 pub mod sort;
 mod sort_filter;
+mod sort_long;
 mod sort_radix;
 mod sort_select;
 pub mod step;
@@ -85,7 +86,7 @@ mod unused;
 use crate::ir::graph::{Graph, TensorId};
 use crate::ir::plan::{Form, Plan, PlanKernel};
 use crate::ir::program::{Arg, Buffer, BufferId, BufferRole, FaultSite, FormRow, Launch, Program, Step};
-use crate::ir::simt::Kernel;
+use crate::ir::simt::{Intrinsic, Kernel, Stmt};
 use crate::ir::tile::Tile;
 use crate::vocab::dtype::DType;
 use crate::vocab::target::Target;
@@ -428,10 +429,26 @@ impl<'a> Lowering<'a> {
         let done = f(self);
         let steps = self.open.pop().expect("pushed above");
         done?;
+        self.start_early(&steps);
         if count > 0 && !steps.is_empty() {
             self.step(Step::Repeat { count, steps });
         }
         Ok(())
+    }
+
+    /// Short kernels that follow each other again and again are launched ahead, and wait by themselves.
+    fn start_early(&mut self, steps: &[Step]) {
+        if self.target.compute < (9, 0) {
+            return;
+        }
+        for step in steps {
+            let Step::Launch(l) = step else { continue };
+            let kernel = &mut self.program.kernels[l.kernel];
+            if !kernel.starts_early() {
+                let wait = Stmt::Intrinsic { op: Intrinsic::GridWait, outs: Vec::new(), args: Vec::new() };
+                kernel.body.insert(0, wait);
+            }
+        }
     }
 
     /// Adds a kernel and its launch, with the arguments that the emitter gathered.

@@ -254,7 +254,8 @@ impl<'a> Scatter<'a> {
         let dtype = if wide { DType::I64 } else { DType::I32 };
         let keys = cx.workspace(format!("{}_keys", self.name), dtype, &[1, n]);
         self.keys(cx, &split, keys, elements)?;
-        let order = sort_rows(cx, &self.name, keys, 1, n, self.u.span)?;
+        let bits = i64::BITS - elements.leading_zeros();
+        let order = sort_rows(cx, &self.name, keys, (1, n), bits, self.u.span)?;
         self.reduce(cx, &split, (keys, dtype, order), n, elements)
     }
 

@@ -1,6 +1,7 @@
 //! Form `sort`: stable argsort along an axis, and the sorting of keys that `scatter` needs too.
 //!
-//! Rows that fit a block's shared memory are sorted there by digits (`sort_radix.rs`). For others, keys are computed into a workspace. A block sorts a run of a row in shared memory (bitonic, on key and position
+//! Rows that fit a block's shared memory are sorted there by digits (`sort_radix.rs`), longer ones of 32-bit keys in global
+//! memory (`sort_long.rs`). For others, keys are computed into a workspace. A block sorts a run of a row in shared memory (bitonic, on key and position
 //! together: a strict total order, so the result is stable and the same in every run); longer rows are merged from
 //! sorted runs, each element finding its place by a binary search in the neighbouring run. Where only the first
 //! places of long rows are read, those alone are found (`sort_select.rs`).
@@ -8,6 +9,7 @@
 use super::map::{bind_axes, count, launch_points};
 use super::read::{Index, to};
 use super::scalar::{Emit, Num, add, and, arith, cast, cmp, int_of, int_op, lit32, mul, not, sub};
+use super::sort_long::{self, Rows};
 use super::{Lowering, MAX_GRID_X, Refusal, sort_radix, sort_select};
 use crate::ir::graph::{Sort, Stmt as GraphStmt};
 use crate::ir::plan::PlanKernel;
@@ -52,13 +54,15 @@ fn argsort<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort) -> Result<(), 
         return Ok(());
     }
     let n = *dims.last().expect("a sorted tensor has an axis");
-    if n > COUNTED && sort_radix::takes(cx, sort) {
+    let rows: i64 = dims[..dims.len() - 1].iter().product();
+    // A few long rows leave most of the device idle with a block each.
+    let few = rows < 32 && n > 16384;
+    if n > COUNTED && !few && sort_radix::takes(cx, sort) {
         sort_radix::lower(cx, name, sort);
         return Ok(());
     }
-    let rows: i64 = dims[..dims.len() - 1].iter().product();
     let keys = keys(cx, name, sort, &dims)?;
-    let order = sort_rows(cx, name, keys, rows, n, sort.span)?;
+    let order = sort_rows(cx, name, keys, (rows, n), 64, sort.span)?;
     launch_points(cx, name, &dims, sort.span, |e, at| {
         let place = linear(at, &dims);
         let p = e.pointer(order, false);
@@ -122,15 +126,19 @@ fn keys<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort, dims: &[i64]) -> 
 }
 
 /// The positions (I32) of each row's elements in ascending order of their keys: stable, NaN last. `keys` is
-/// `[rows, n]`, of a compute type's dtype.
+/// `[rows, n]`, of a compute type's dtype. Integers that are 0 or above say how many `bits` they have at most.
 pub fn sort_rows(
     cx: &mut Lowering<'_>,
     name: &str,
     keys: BufferId,
-    rows: i64,
-    n: i64,
+    (rows, n): (i64, i64),
+    bits: u32,
     span: Span,
 ) -> Result<BufferId, Refusal> {
+    let all = Rows { keys, dtype: cx.program.buffers[keys.0 as usize].dtype, rows, n, bits };
+    if all.are_long() {
+        return sort_long::sort(cx, name, all, span);
+    }
     let runs = (n + RUN - 1) / RUN;
     if n > i32::MAX as i64 / 4 || rows.saturating_mul(runs) > MAX_GRID_X {
         return Err(Refusal::new(span, format!("{name}: the rows to sort are too long or too many")));

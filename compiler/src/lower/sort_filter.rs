@@ -17,8 +17,8 @@ use crate::ir::simt::{ArrayId, AtomicOp, CmpOp, Expr, IntOp, Mem, Stmt, Ty, Unro
 use crate::vocab::dtype;
 
 /// Runs of the sample, and elements of each.
-const GROUPS: i64 = 512;
-const RUN: i64 = 8;
+const GROUPS: i64 = 256;
+const RUN: i64 = 16;
 /// Vectors that a thread has on their way.
 const AHEAD: i64 = 4;
 
@@ -134,11 +134,13 @@ impl<'a> Keys<'a> {
 
 /// Which of the sample's runs, in order, gives the bound.
 fn bound_at(n: i64, places: i64) -> i64 {
-    const SURE: i64 = 12;
-    // Elements of the row that a run stands for; a little more than is wanted, for chance.
-    let each = (n as f64 / (GROUPS * RUN) as f64).max(1.0);
-    let wanted = (1.3 * places as f64 / each).ceil() as i64 + 4;
-    wanted.clamp(SURE, GROUPS)
+    /// So few runs below the bound are chance: fewer elements than are wanted would be admitted too often.
+    const SURE: f64 = 9.0;
+    // The part of the row that is to be admitted, a little more than is wanted, and of the runs that then have such an
+    // element.
+    let part = (1.3 * places as f64 / n as f64 + 4.0 / (GROUPS * RUN) as f64).min(1.0);
+    let runs = GROUPS as f64 * (1.0 - (1.0 - part).powi(RUN as i32));
+    (runs.ceil().max(SURE) as i64).min(GROUPS - 1)
 }
 
 /// Leaves all elements up to a bound in `candidates`, padded and sorted, and their number in `count`, which is more than

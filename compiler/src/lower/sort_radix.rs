@@ -15,7 +15,7 @@ use super::{Lowering, MAX_GRID_X};
 use crate::ir::graph::{Expr as Node, ExprId, Graph, Sort};
 use crate::ir::simt::{
     ArrayId, AtomicOp, CmpOp, Expr, IntOp, Intrinsic, Mem, Place, SharedId, ShuffleKind, Special, Stmt, Ty,
-    Unroll,
+    Unroll, VarId,
 };
 use crate::vocab::dtype::{self, DType};
 use crate::vocab::func::Func;
@@ -177,20 +177,9 @@ fn pass(e: &mut Emit<'_>, s: &Shared, shape: Shape, shift: Expr) {
     e.push(Stmt::Barrier);
     for i in 0..shape.held {
         let digit = digit(e, s, held, i, &shift);
-        let counter = e.named("counter", Ty::I32, add(own.clone(), digit.clone()));
-        let (before, all) = (e.kernel.var("before", Ty::I32), e.kernel.var("alike", Ty::I32));
-        e.push(Stmt::Let(before, lit32(0)));
-        e.push(Stmt::Let(all, lit32(0)));
-        let (outs, args) = (vec![Place::Var(before), Place::Var(all)], vec![cast(Ty::U32, digit)]);
-        e.push(Stmt::Intrinsic { op: Intrinsic::MatchDigit { bits: DIGIT }, outs, args });
-        let start = e.let_var("start", Ty::I32, load(s.counts, counter.clone()));
-        e.push(Stmt::WarpBarrier);
-        let leads = cmp(CmpOp::Eq, Expr::Var(before), lit32(0));
-        let next = add(Expr::Var(start), Expr::Var(all));
-        e.if_then(leads, |e| store(e, s.counts, counter, next));
-        e.push(Stmt::WarpBarrier);
+        let to = place_after(e, s.counts, &own, digit);
         let at = Expr::Elem(held, Box::new(lit32(i as i32)));
-        store(e, s.places, add(Expr::Var(start), Expr::Var(before)), at);
+        store(e, s.places, to, at);
     }
     e.push(Stmt::Barrier);
 }
@@ -218,23 +207,7 @@ fn starts(e: &mut Emit<'_>, s: &Shared, shape: Shape) {
         let count = load(s.counts, place(e, i));
         e.push(Stmt::Set(sum, add(Expr::Var(sum), count)));
     }
-    let own = e.let_var("own_sum", Ty::I32, Expr::Var(sum));
-    let lane = Expr::Special(Special::Lane);
-    inclusive(e, sum);
-    if shape.warps > 1 {
-        let warp = Expr::Special(Special::Warp);
-        let last = cmp(CmpOp::Eq, lane.clone(), lit32(WARP as i32 - 1));
-        e.if_then(last, |e| store(e, s.sums, warp.clone(), Expr::Var(sum)));
-        e.push(Stmt::Barrier);
-        let others = e.let_var("others", Ty::I32, lit32(0));
-        let mine = cmp(CmpOp::Lt, lane.clone(), lit32(shape.warps as i32));
-        e.if_then(mine, |e| e.push(Stmt::Set(others, load(s.sums, lane.clone()))));
-        inclusive(e, others);
-        let left = shuffle(e, Ty::I32, Expr::Var(others), ShuffleKind::Index, &sub(warp.clone(), lit32(1)));
-        let inner = cmp(CmpOp::Gt, warp, lit32(0));
-        e.if_then(inner, |e| e.push(Stmt::Set(sum, add(Expr::Var(sum), left))));
-    }
-    let at = e.let_var("start", Ty::I32, sub(Expr::Var(sum), Expr::Var(own)));
+    let at = block_sums(e, s.sums, shape.warps, sum);
     // Read once more: registers are short beside the positions.
     for i in 0..each {
         let place = place(e, i);
@@ -244,8 +217,47 @@ fn starts(e: &mut Emit<'_>, s: &Shared, shape: Shape) {
     }
 }
 
+/// Takes the next place of a digit, whose counter is one of the warp's that begin at `own`: a lane's place is after those
+/// of the lanes before it.
+pub(super) fn place_after(e: &mut Emit<'_>, counts: SharedId, own: &Expr, digit: Expr) -> Expr {
+    let counter = e.named("counter", Ty::I32, add(own.clone(), digit.clone()));
+    let (before, all) = (e.kernel.var("before", Ty::I32), e.kernel.var("alike", Ty::I32));
+    e.push(Stmt::Let(before, lit32(0)));
+    e.push(Stmt::Let(all, lit32(0)));
+    let (outs, args) = (vec![Place::Var(before), Place::Var(all)], vec![cast(Ty::U32, digit)]);
+    e.push(Stmt::Intrinsic { op: Intrinsic::MatchDigit { bits: DIGIT }, outs, args });
+    let start = e.let_var("start", Ty::I32, load(counts, counter.clone()));
+    e.push(Stmt::WarpBarrier);
+    let leads = cmp(CmpOp::Eq, Expr::Var(before), lit32(0));
+    let next = add(Expr::Var(start), Expr::Var(all));
+    e.if_then(leads, |e| store(e, counts, counter, next));
+    e.push(Stmt::WarpBarrier);
+    add(Expr::Var(start), Expr::Var(before))
+}
+
+/// The sum of what the block's threads before this one have; `sum` is this thread's.
+pub(super) fn block_sums(e: &mut Emit<'_>, sums: SharedId, warps: i64, sum: VarId) -> VarId {
+    let own = e.let_var("own_sum", Ty::I32, Expr::Var(sum));
+    let lane = Expr::Special(Special::Lane);
+    inclusive(e, sum);
+    if warps > 1 {
+        let warp = Expr::Special(Special::Warp);
+        let last = cmp(CmpOp::Eq, lane.clone(), lit32(WARP as i32 - 1));
+        e.if_then(last, |e| store(e, sums, warp.clone(), Expr::Var(sum)));
+        e.push(Stmt::Barrier);
+        let others = e.let_var("others", Ty::I32, lit32(0));
+        let mine = cmp(CmpOp::Lt, lane.clone(), lit32(warps as i32));
+        e.if_then(mine, |e| e.push(Stmt::Set(others, load(sums, lane.clone()))));
+        inclusive(e, others);
+        let left = shuffle(e, Ty::I32, Expr::Var(others), ShuffleKind::Index, &sub(warp.clone(), lit32(1)));
+        let inner = cmp(CmpOp::Gt, warp, lit32(0));
+        e.if_then(inner, |e| e.push(Stmt::Set(sum, add(Expr::Var(sum), left))));
+    }
+    e.let_var("start", Ty::I32, sub(Expr::Var(sum), Expr::Var(own)))
+}
+
 /// Inclusive sums over a warp.
-fn inclusive(e: &mut Emit<'_>, sum: crate::ir::simt::VarId) {
+fn inclusive(e: &mut Emit<'_>, sum: VarId) {
     let lane = Expr::Special(Special::Lane);
     for step in [1, 2, 4, 8, 16] {
         let left = shuffle(e, Ty::I32, Expr::Var(sum), ShuffleKind::Up, &lit32(step));

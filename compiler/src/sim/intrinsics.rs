@@ -206,6 +206,7 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::BytePermute => "byte_permute".into(),
         Intrinsic::MatchDigit { bits } => format!("match_digit<{bits}>"),
         Intrinsic::CpAsyncCommit => "cp_async_commit".into(),
+        Intrinsic::GridWait => "grid_wait".into(),
         Intrinsic::CpAsyncWait(n) => format!("cp_async_wait<{n}>"),
         Intrinsic::LdMatrix { count, trans } => {
             format!("ldmatrix_x{count}{}", if trans { "_trans" } else { "" })
@@ -245,6 +246,13 @@ pub fn definition(op: Intrinsic) -> String {
             )
         }
         Intrinsic::MatchDigit { .. } => MATCH_DIGIT.into(),
+        Intrinsic::GridWait => {
+            "// Waits for the kernels before this one; from here on the next one may start.\n\
+             __device__ __forceinline__ void grid_wait() {\n    \
+             asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n    \
+             asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n}\n"
+                .into()
+        }
         Intrinsic::CpAsyncCommit => "__device__ __forceinline__ void cp_async_commit() {\n    \
              asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n}\n"
             .into(),
@@ -387,6 +395,8 @@ impl Block<'_> {
             Intrinsic::CpAsync { mem, bytes } => {
                 return self.cp_async(w, mem.0 as u16, bytes as usize, args).map(|()| None);
             }
+            // Launches are simulated one after the other.
+            Intrinsic::GridWait => return Ok(None),
             Intrinsic::CpAsyncCommit => {
                 for i in lanes(w.mask) {
                     w.groups[i] += 1;

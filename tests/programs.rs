@@ -89,3 +89,48 @@ fn operators_of_every_kind_are_right_on_the_simulator() {
     assert!(wrong.is_empty(), "{wrong}");
     assert!(count > 250, "only {count}");
 }
+
+/// The form of each kernel of an op, by name.
+fn forms(text: &str, dims: &[(&str, i64)]) -> Vec<String> {
+    let kernel = Kernel::from_text("forms.tile", text).unwrap_or_else(|e| panic!("{e}"));
+    let op = kernel.only_op().unwrap_or_else(|e| panic!("{e}"));
+    let op = dims.iter().fold(op, |op, (name, n)| op.dim(name, *n));
+    let plan = op.bind().and_then(|b| b.plan(&Device::sim())).unwrap_or_else(|e| panic!("{e}"));
+    plan.kernels.iter().map(|k| k.form.name().to_string()).collect()
+}
+
+#[test]
+fn recurrences_that_may_reassociate_are_scans_where_that_pays() {
+    let rows = |step: &str| {
+        format!("op r[B, T](a: f32[B, T], x: f32[B, T]) -> (h: f32[B, T]) {{ h[b, t] = {step} }}")
+    };
+    let few = [("B", 4), ("T", 1000)];
+    for step in [
+        "a[b, t] * (h[b, t-1] else 1) + x[b, t]",
+        "x[b, t] - a[b, t] * (if t == 0 then 0.5 else h[b, t-1])",
+        "a[b, t] * (h[b, t+1] else 0)",
+        "max((h[b, t-1] else -inf), x[b, t])",
+        "if a[b, t] > 0 then (h[b, t-1] else 0) + x[b, t] else (h[b, t-1] else 0)",
+    ] {
+        assert_eq!(forms(&rows(step), &few), ["scan"], "{step}");
+    }
+    for step in [
+        "tanh((h[b, t-1] else 0) + x[b, t])",
+        "(h[b, t-2] else 0) + x[b, t]",
+        "(h[b, t-1] else 0) * (h[b, t-1] else 0) + x[b, t]",
+        "x[b, t] + (if a[b, t] > 0 then 0 else (h[b, t-1] else 0))",
+        "a[b, t] / (1 + (h[b, t-1] else 0))",
+    ] {
+        assert_eq!(forms(&rows(step), &few), ["thread"], "{step}");
+    }
+    // Few steps, and many rows whose neighbours lie side by side, are loops in a thread.
+    let step = "a[b, t] * (h[b, t-1] else 1) + x[b, t]";
+    assert_eq!(forms(&rows(step), &[("B", 4), ("T", 20)]), ["thread"]);
+    let middle =
+        "op r[T, D](x: f32[T, D]) -> (h: f32[T, D]) { h[t, d] = 0.5 * (h[t-1, d] else 0) + x[t, d] }";
+    assert_eq!(forms(middle, &[("T", 1000), ("D", 64)]), ["scan"]);
+    assert_eq!(forms(middle, &[("T", 1000), ("D", 200_000)]), ["thread"]);
+    // A state that is rounded at each step keeps its order.
+    let half = "op r[T](x: f16[T]) -> (h: f16[T]) { h[t] = 0.5 * (h[t-1] else 0) + x[t] }";
+    assert_eq!(forms(half, &[("T", 1000)]), ["thread"]);
+}

@@ -141,7 +141,7 @@ const SUITE: &[(&str, &str, &[Form])] = {
         ("w4_gemm", "M=16 N=8192 K=8192 GS=128", &[Contract]),
         ("bmm", "T=bf16 B=64 M=1024 N=1024 K=1024", &[Contract]),
         ("conv", "T=f16 N=64 H=56 W=56 C=64 F=64 R=3 S=3 st=1 pad=1", &[Contract]),
-        ("attention", "T=bf16 B=4 H=32 G=1 S=4096 L=4096 D=128 causal=true", &[Contract, Row, Contract]),
+        ("attention", "T=bf16 B=4 H=32 G=1 S=4096 L=4096 D=128 causal=true", &[Fold]),
         ("rope", "T=bf16 B=4 H=32 S=4096 D=128", &[Map]),
         ("softmax", "T=bf16 M=65536 N=4096", &[Row]),
         ("rmsnorm", "T=bf16 M=32768 N=4096", &[Row]),

@@ -64,7 +64,8 @@ impl Space {
                 .as_ref()
                 .is_none_or(|b| k.choices.iter().any(|c| c.name() == *b || b.starts_with(&c.key)));
             if !fits && own && (last.is_some() || self.kernels.len() == 1) {
-                let why = last.unwrap_or(first);
+                // What the blocks say themselves is to blame, not what was tried beside it.
+                let why = if first.setting.is_some() { first } else { last.unwrap_or(first) };
                 return Err(Box::new(Empty { kernel: k.kernel.clone(), setting: why.setting.clone(), why }));
             }
         }

@@ -199,7 +199,7 @@ fn what_is_left_after_pruning_lowers_and_fits() {
 /// An empty intersection is told by the setting's name.
 #[test]
 fn an_empty_space_names_the_setting() {
-    let text = format!("{PRODUCT}\ntile f {{ block m = 256, n = 256   stages = 16 }}");
+    let text = format!("{PRODUCT}\ntile f {{ block m = 128, n = 128   step k = 64   stages = 16 }}");
     let (plan, _) = planned(&text, &[("M", 512), ("N", 512), ("K", 512)]);
     let empty = Space::of(&plan, &target()).check(&plan, &target()).expect_err("16 stages never fit");
     let text = empty.to_string();

@@ -240,6 +240,8 @@ pub enum StageArg {
     Simt,
     Cuda,
     Ptx,
+    /// The GPU's own code, by cuobjdump.
+    Sass,
 }
 
 /// `NAME=VALUE`.

@@ -46,8 +46,30 @@ pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
     }
     let compiled = compiled?;
     let lowered = compiled.lowered().ok_or_else(|| Error::Refused("nothing was lowered".into()))?;
+    if stage == StageArg::Sass {
+        let target = device.target()?.name;
+        let cubin = Nvrtc::get()?.compile(op.name(), &lowered.cuda, target)?.cubin;
+        super::print(&disassembled(&cubin)?);
+        return Ok(Outcome::Right);
+    }
     super::print(&Nvrtc::get()?.ptx(op.name(), &lowered.cuda, device.target()?.name)?);
     Ok(Outcome::Right)
+}
+
+/// The text of a cubin by cuobjdump: the one that `GIRIH_CUOBJDUMP` names, or of the search path.
+fn disassembled(cubin: &[u8]) -> Result<String> {
+    let tool = std::env::var_os("GIRIH_CUOBJDUMP").unwrap_or_else(|| "cuobjdump".into());
+    let path = std::env::temp_dir().join(format!("girih-{}.cubin", std::process::id()));
+    std::fs::write(&path, cubin).map_err(|e| Error::file(&path, e.to_string()))?;
+    let run = std::process::Command::new(&tool).arg("-sass").arg(&path).output();
+    // A file that is left in the folder for temporary ones does no harm.
+    let _ = std::fs::remove_file(&path);
+    let remedy = "install it (PyPI: nvidia-cuda-cuobjdump) and name it in GIRIH_CUOBJDUMP";
+    match run {
+        Ok(out) if out.status.success() => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
+        Ok(out) => Err(Error::argument("stage", String::from_utf8_lossy(&out.stderr).trim().to_string())),
+        Err(e) => Err(Error::argument("stage", format!("sass needs cuobjdump ({e}): {remedy}"))),
+    }
 }
 
 pub fn why(args: &OpArgs) -> Result<Outcome> {

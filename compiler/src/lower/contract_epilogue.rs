@@ -202,12 +202,35 @@ impl<'x> Epilogue<'x> {
         let acc = Accumulators::of(self.tile);
         let (m, n) = (self.tile.m.points(), self.tile.n.points());
         let wide = self.partials() > i32::MAX as i64;
+        // Two neighbours lie together, both inside or both outside.
+        let last = self.tile.n.dims.last();
+        let even =
+            last.is_some_and(|d| d.extent % 2 == 0 && d.block % 2 == 0) && n % 2 == 0 && acc.width == 2;
+        let four = |c: &&Contraction| matches!(Ty::of(c.ty), Ty::F32 | Ty::I32);
+        let types: Vec<Ty> = self.shape.folds.iter().filter(four).map(|c| Ty::of(c.ty)).collect();
+        let even = even && types.len() == accs.len();
+        let pairs: Vec<ArrayId> =
+            if even { types.iter().map(|&ty| e.kernel.array("pair", ty, 2)).collect() } else { Vec::new() };
         self.rows(e, place, &acc, &mut |e, r, at| {
             let line = self.partial_row(place, flat(&self.tile.m, at), wide, m);
             let line = times_n(line, n);
             let line = Num { expr: e.named("line", line.ty, line.expr), ty: line.ty };
             self.groups(e, &acc, &mut |e, g| {
                 let column = e.named("column", Ty::I32, acc.column(g.clone()));
+                if !pairs.is_empty() {
+                    let (at, ok) = row(e, &self.tile.n, &place.n, column);
+                    return when(e, ok, |e| {
+                        let to = arith(IntOp::Add, line.clone(), flat(&self.tile.n, &at));
+                        for ((&a, &p), &pair) in accs.iter().zip(work).zip(&pairs) {
+                            for w in 0..2 {
+                                let v = Expr::Elem(a, Box::new(acc.index(r.clone(), g.clone(), w)));
+                                e.push(Stmt::SetElem(pair, lit32(w as i32), v));
+                            }
+                            let (mem, index) = (Mem::Global(p), to.expr.clone());
+                            e.push(Stmt::StoreVec { mem, index, array: pair, at: 0, count: 2 });
+                        }
+                    });
+                }
                 for w in 0..acc.width {
                     e.scope(|e| {
                         let (at, ok) = row(e, &self.tile.n, &place.n, plus(column.clone(), lit32(w as i32)));

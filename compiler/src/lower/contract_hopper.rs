@@ -27,6 +27,9 @@ const LEAST_LARGER: i64 = 128;
 /// Stages beyond which staging tiles are worth more.
 const ENOUGH: u32 = 4;
 const LEAST_TERMS: i64 = 128;
+/// Rows and columns from which one step of terms is enough.
+const LEAST_WIDE: i64 = 256;
+const STEP_TERMS: i64 = 64;
 
 /// Accumulators that a thread has room for, where so many warpgroups multiply.
 fn room(groups: u32) -> u32 {
@@ -235,7 +238,9 @@ fn best(
         return Ok(None);
     }
     let small = rows.min(columns) < LEAST || rows.max(columns) < LEAST_LARGER;
-    if !asked && (small || c.terms() < LEAST_TERMS) {
+    // Where the results are most of what is moved, their way out as boxes decides.
+    let least = if rows.min(columns) >= LEAST_WIDE { STEP_TERMS } else { LEAST_TERMS };
+    if !asked && (small || c.terms() < least) {
         return Ok(None);
     }
     let split = wishes.split()?;

@@ -1,0 +1,59 @@
+//! What NVRTC makes of the default product of 16-bit floats on sm_90a: no GPU is needed. Without NVRTC the tests say so
+//! and do nothing else; without cuobjdump what its text would show is looked for in the PTX.
+
+use girih_runtime::nvrtc::Nvrtc;
+use std::path::PathBuf;
+use std::process::Command;
+
+const PRODUCT: &str = "op mm[M, N, K](x: bf16[M, K], w: bf16[N, K]) -> (y: bf16[M, N]) {
+    y[m, n] = sum[k](x[m, k] * w[n, k])
+}
+";
+
+fn emit(file: &PathBuf, size: i64, stage: &str) -> Result<String, String> {
+    let dims = ["M", "N", "K"].map(|d| format!("--dim={d}={size}"));
+    let out = Command::new(env!("CARGO_BIN_EXE_girih"))
+        .arg("emit")
+        .arg(file)
+        .args(dims)
+        .args(["--target", "sm_90a", "--stage", stage])
+        .output()
+        .expect("the program starts");
+    match out.status.success() {
+        true => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
+        false => Err(String::from_utf8_lossy(&out.stderr).into_owned()),
+    }
+}
+
+#[test]
+fn the_default_product_multiplies_copies_and_stores_as_hopper_can() {
+    let nvrtc = match Nvrtc::get() {
+        Ok(n) => n,
+        Err(e) => {
+            assert!(std::env::var_os("GIRIH_NEED_NVRTC").is_none(), "{e}");
+            return eprintln!("skipped: {e}");
+        }
+    };
+    let file = std::env::temp_dir().join(format!("girih-sass-{}.tile", std::process::id()));
+    std::fs::write(&file, PRODUCT).expect("the folder for temporary files takes one");
+    for size in [2048, 8192] {
+        let cuda = emit(&file, size, "cuda").expect("it lowers");
+        let report = nvrtc.compile("mm", &cuda, "sm_90a").expect("it compiles").report;
+        assert_eq!(report.spills(), 0, "{report:?}");
+        let (text, wanted) = match emit(&file, size, "sass") {
+            Ok(sass) => (sass, ["HGMMA", "UTMALDG", "UTMASTG", "STSM"]),
+            Err(why) => {
+                assert!(why.contains("cuobjdump"), "{why}");
+                eprintln!("the PTX alone: {why}");
+                let ptx = emit(&file, size, "ptx").expect("it compiles");
+                let store = "cp.async.bulk.tensor.2d.global.shared::cta";
+                (ptx, ["wgmma.mma_async", "cp.async.bulk.tensor.2d.shared::cluster", store, "stmatrix"])
+            }
+        };
+        for word in wanted {
+            assert!(text.contains(word), "no {word} at {size}");
+        }
+        assert!(!text.contains("LDL") && !text.contains("STL"), "local memory at {size}");
+    }
+    let _ = std::fs::remove_file(&file);
+}

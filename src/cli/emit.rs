@@ -9,6 +9,7 @@ use girih::{Device, Error, Result};
 use girih_compiler::ir::graph_text;
 use girih_compiler::pass::graph_to_plan::{PlanOptions, egraph_text};
 use girih_runtime::nvrtc::Nvrtc;
+use std::path::Path;
 
 /// Plans that `emit --stage plan` speaks of.
 const PLANS: usize = 4;
@@ -61,10 +62,16 @@ fn disassembled(cubin: &[u8]) -> Result<String> {
     let tool = std::env::var_os("GIRIH_CUOBJDUMP").unwrap_or_else(|| "cuobjdump".into());
     let path = std::env::temp_dir().join(format!("girih-{}.cubin", std::process::id()));
     std::fs::write(&path, cubin).map_err(|e| Error::file(&path, e.to_string()))?;
-    let run = std::process::Command::new(&tool).arg("-sass").arg(&path).output();
+    // It looks for nvdisasm on the search path, which lies beside it.
+    let beside = Path::new(&tool).parent().map(Path::to_path_buf);
+    let known = std::env::var_os("PATH").unwrap_or_default();
+    let folders = beside.into_iter().chain(std::env::split_paths(&known));
+    let folders = std::env::join_paths(folders).unwrap_or(known.clone());
+    let run = std::process::Command::new(&tool).arg("-sass").arg(&path).env("PATH", folders).output();
     // A file that is left in the folder for temporary ones does no harm.
     let _ = std::fs::remove_file(&path);
-    let remedy = "install it (PyPI: nvidia-cuda-cuobjdump) and name it in GIRIH_CUOBJDUMP";
+    let remedy =
+        "install it (PyPI: nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm) and name it in GIRIH_CUOBJDUMP";
     match run {
         Ok(out) if out.status.success() => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
         Ok(out) => Err(Error::argument("stage", String::from_utf8_lossy(&out.stderr).trim().to_string())),

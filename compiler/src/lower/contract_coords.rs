@@ -112,7 +112,7 @@ pub fn locate_at(e: &mut Emit, shape: &ContractShape, tile: &Tile, id: Expr) -> 
         let part = e.named("part", Ty::I32, modulo(rest.clone(), tile.split));
         (part, e.named("batch", Ty::I32, over(rest, tile.split)))
     };
-    let (mi, ni) = raster(e, in_batch, mt, nt, tile.swizzle);
+    let (mi, ni) = raster(e, in_batch, mt, nt, (tile.swizzle / tile.cluster as i64).max(1));
     let dims: Vec<i64> = shape.batch.iter().map(|d| d.extent).collect();
     let batch = decode(e, Num { expr: batch_number.clone(), ty: Ty::I32 }, &dims);
     let mi = match tile.cluster as i64 {

@@ -25,7 +25,7 @@ const SPARE: u32 = 2048;
 const LEAST: i64 = 64;
 const LEAST_LARGER: i64 = 128;
 /// Stages beyond which staging tiles are worth more.
-const ENOUGH: u32 = 4;
+const ENOUGH: u32 = 3;
 const LEAST_TERMS: i64 = 128;
 /// Rows and columns from which one step of terms is enough.
 const LEAST_WIDE: i64 = 256;

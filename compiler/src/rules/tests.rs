@@ -73,7 +73,7 @@ fn sides(
     values: &[Value],
 ) -> Option<(Value, Value)> {
     let mut graph = Graph::new(Facts::default());
-    let mut subst = Subst::default();
+    let mut subst = egg::Subst::default();
     for (&var, &v) in vars.iter().zip(values) {
         let id = graph.add(Term::lit(v));
         subst.insert(var, id);

@@ -170,7 +170,8 @@ fn second(
     let (ty, span) = (g.ty(term), g.span(term));
     let read = g.add(Expr::Read(Read { tensor, index, access: Access::Proven }), ty, span);
     let body = g.add(Expr::Call(Func::Mul, vec![read, other]), ty, span);
-    let sum = g.add(Expr::Fold(Fold { body, ..f.clone() }), ty, span);
+    // What its condition leaves out has no weight (`same_condition`).
+    let sum = g.add(Expr::Fold(Fold { body, cond: None, ..f.clone() }), ty, span);
     let mut shape = shape_of(&g, d, &d.axes, sum)?;
     let c = &mut shape.folds[0];
     c.fold = r;

@@ -51,7 +51,9 @@ pub fn choose(
     let verdicts = std::mem::take(&mut s.verdicts);
     for (name, text) in verdicts {
         let same = [format!("{name} is stored: "), format!("{name} is computed where it is read: ")];
-        let recomputed = |n: &String| n.contains(" us of recomputation against ");
+        let computed = text.starts_with(&same[1]);
+        let recomputed =
+            |n: &String| n.contains(" us of recomputation against ") || computed && n.starts_with(&same[0]);
         notes.retain(|n| !(recomputed(n) && same.iter().any(|s| n.starts_with(s))));
         notes.push(text);
     }
@@ -359,10 +361,12 @@ impl<'a> Search<'a> {
     fn chain(&mut self, t: TensorId) -> Result<Vec<TensorId>, String> {
         const STEPS: usize = 4;
         let mut why = "its weights are not those of a cascade".to_string();
-        for _ in 0..STEPS {
+        for step in 0..STEPS {
             let at = self.position(t).ok_or("it is not there")?;
             let Stmt::Define(d) = self.g.stmts[at].clone() else { break };
             match fold_pattern::takes(self.g, &d) {
+                // It is one already.
+                Ok(_) if step == 0 => return Err(fold_pattern::NO_FOLD.into()),
                 Ok(_) => return Ok(vec![t]),
                 Err(e) => why = e,
             }

@@ -64,10 +64,12 @@ fn workloads() -> BTreeMap<String, Vec<(f64, f64, String)>> {
 
 #[test]
 fn the_model_ranks_what_was_measured() {
-    let mut bad = Vec::new();
+    let (mut bad, mut judged) = (Vec::new(), 0);
     for (name, rows) in workloads() {
         let pairs: Vec<(f64, f64)> = rows.iter().map(|r| (r.0, r.1)).collect();
-        let correlation = rank_correlation(&pairs).expect("rows that differ");
+        // Where the plan has changed since, none of its settings stands any more.
+        let Some(correlation) = rank_correlation(&pairs) else { continue };
+        judged += 1;
         let pick = rows.iter().min_by(|a, b| a.0.total_cmp(&b.0)).expect("rows").1;
         let best = rows.iter().map(|r| r.1).fold(f64::INFINITY, f64::min);
         let line = format!(
@@ -80,4 +82,5 @@ fn the_model_ranks_what_was_measured() {
         }
     }
     assert!(bad.is_empty(), "{bad:#?}");
+    assert!(judged >= 5, "only {judged} workloads still have the kernels that were recorded");
 }

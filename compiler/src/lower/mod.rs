@@ -62,6 +62,7 @@ mod row_online;
 mod row_open;
 mod row_pass;
 mod row_reduce;
+mod row_resident;
 mod row_split;
 pub mod scalar;
 pub mod scan;

@@ -8,6 +8,7 @@
 use super::row_layout::Layout;
 use super::row_pass::{Item, Kind, Pass};
 use super::row_reduce::Lanes;
+use super::row_resident;
 use super::scalar::{Emit, Num, arith, cmp, int_of};
 use super::{Lowering, Refusal, map, row_layout, row_online, row_pass, row_split};
 use crate::ir::graph::{AxisId, Combine, Define, Expr as Node, Graph, Role, Stmt, TensorId};
@@ -51,7 +52,7 @@ fn whole_rows<'a>(
     let e = cx.emit(&k.name);
     let mut row = Row::start(e, rows, layout);
     row.lanes.begin(&mut row.e);
-    row_pass::load_resident(&mut row, passes);
+    row_resident::load_resident(&mut row, passes);
     row.lanes.meet(&mut row.e);
     row.finish_members(0, &stored);
     for (i, pass) in passes.iter().enumerate() {
@@ -137,7 +138,7 @@ pub(super) struct Row<'a, 'r> {
     /// What holds of threads whose row exists; `None` if all do.
     pub valid: Option<Expr>,
     /// Arrays that hold what several passes read.
-    pub resident: Vec<row_pass::Resident>,
+    pub resident: Vec<row_resident::Resident>,
     done: Vec<bool>,
 }
 

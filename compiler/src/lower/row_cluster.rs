@@ -7,8 +7,9 @@
 
 use super::fold::Acc;
 use super::row_layout::{Layout, MOST_THREADS};
-use super::row_pass::{self, Kind, Look, Pass};
+use super::row_pass::{Kind, Pass};
 use super::row_reduce::{Slots, combine};
+use super::row_resident::{self, Look};
 use super::scalar::{Emit, Num, add, arith, cmp, int_of, lit32, mul};
 use super::{Lowering, index::Facts};
 use crate::ir::simt::{CmpOp, Expr, IntOp, Intrinsic, SharedId, Special, Stmt, Ty, Unroll};
@@ -62,21 +63,21 @@ fn words(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &Layout) -
     }
     let facts: &Facts<'_> = &cx.facts;
     let look = Look { graph: cx.graph, facts, rows };
-    let reads = row_pass::shared_reads(look, passes, &dims);
+    let reads = row_resident::shared_reads(look, passes, &dims);
     let packs: Vec<Option<DType>> = reads
         .iter()
-        .map(|(_, item, _, r)| row_pass::packed(cx.graph, cx.home(r.tensor), layout.vector, item, r))
+        .map(|(_, item, _, r)| row_resident::packed(cx.graph, cx.home(r.tensor), layout.vector, item, r))
         .collect();
     let points = super::row::points(&Some(dims))?;
     let even = (points + 2 * layout.vector - 1) / (2 * layout.vector) * (2 * layout.vector);
-    Some(row_pass::registers(packs.iter(), even)).filter(|&w| w > 0)
+    Some(row_resident::registers(packs.iter(), even)).filter(|&w| w > 0)
 }
 
 /// Does a thread's part of what several passes read fit its registers? (Also where there is nothing to hold.)
 pub fn fits(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &Layout) -> bool {
     let threads = layout.lanes * layout.cluster;
     match words(cx, rows, passes, layout) {
-        Some(words) => (words + threads - 1) / threads <= row_pass::most_held(layout),
+        Some(words) => (words + threads - 1) / threads <= row_resident::most_held(layout),
         // Passes over different points are looked at one by one as they are loaded.
         None => true,
     }

@@ -310,7 +310,7 @@ fn the_corpus_is_congruent() {
     }
     let found = format!("{operators} operators, {terms} terms, {made} of them made by rules");
     eprintln!("{found}");
-    assert!(operators > 150 && terms > 2000 && made > 50, "{found}");
+    assert!(operators > 150 && terms > 2000 && made > 30, "{found}");
 }
 
 fn x_of(dims: &[i64]) -> (ir::Graph, TensorId, Vec<AxisId>, Vec<ExprId>) {

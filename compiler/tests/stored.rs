@@ -53,7 +53,7 @@ fn an_expensive_operand_of_two_products_is_stored_once() {
     let g = graph(TWICE, "twice", "M=4096 N=4096 K=4096");
     let (before, after) = (greedy(&g), found(&g));
     assert_eq!(stored(&before), ["y", "z"]);
-    assert_eq!(forms(&after), ["map", "contract", "contract"], "{}", after.notes.join("\n"));
+    assert_eq!(forms(&after), ["map", "contract"], "{}", after.notes.join("\n"));
     assert!(cost(&after) < 0.8 * cost(&before), "{} and {}", cost(&before), cost(&after));
 }
 
@@ -78,11 +78,11 @@ op qkv[T, D](x: bf16[T, D], wq: bf16[D, D], wk: bf16[D, D], wv: bf16[D, D]) -> (
     v[t, d] = sum[i](x[t, i] * wv[d, i])
 }";
 
-/// Small products that share an operand are one launch; large ones keep the registers of a tile to themselves.
+/// Small products that share an operand are one launch; of large ones two share the registers of a tile.
 #[test]
 fn small_sibling_products_share_a_kernel() {
     assert_eq!(forms(&found(&graph(SIBLINGS, "qkv", "T=128 D=256"))), ["contract"]);
-    assert_eq!(forms(&found(&graph(SIBLINGS, "qkv", "T=4096 D=4096"))), ["contract"; 3]);
+    assert_eq!(forms(&found(&graph(SIBLINGS, "qkv", "T=4096 D=4096"))), ["contract"; 2]);
 }
 
 /// A reduction that two statements use is neither computed per point nor a kernel of its own.
@@ -134,7 +134,7 @@ const SUITE: &[(&str, &str, &[Form])] = {
         ("gemm_nt", "T=bf16 M=8192 N=8192 K=8192", &[Contract]),
         ("gemm_nt", "T=f32 M=4096 N=4096 K=4096", &[Contract]),
         ("linear_gelu", "T=bf16 M=8192 N=4096 K=4096", &[Contract]),
-        ("swiglu_up", "T=bf16 M=8192 N=14336 K=4096", &[Contract, Contract]),
+        ("swiglu_up", "T=bf16 M=8192 N=14336 K=4096", &[Contract]),
         ("swiglu_up", "T=bf16 M=512 N=1024 K=512", &[Contract]),
         ("gemm_fp8", "M=8192 N=8192 K=8192", &[Contract]),
         ("gemm_i8", "M=8192 N=8192 K=8192", &[Contract]),

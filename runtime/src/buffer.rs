@@ -137,7 +137,11 @@ pub(crate) fn upload(device: &Device, to: DevicePointer, bytes: &[u8]) -> Result
     // SAFETY: the caller has checked that the device memory is that long.
     check("cuMemcpyHtoD", unsafe {
         sys::cuMemcpyHtoD_v2(to.address, bytes.as_ptr().cast::<c_void>(), bytes.len())
-    })
+    })?;
+    // The call returns when pageable memory has been staged, before the device has it, and streams that do not wait for
+    // the default one could read what was there before.
+    // SAFETY: the context is current; null is its default stream.
+    check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(std::ptr::null_mut()) })
 }
 
 pub(crate) fn download(device: &Device, from: DevicePointer, bytes: &mut [u8]) -> Result<()> {

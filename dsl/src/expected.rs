@@ -273,6 +273,9 @@ fn name(reader: &Reader, what: &str) -> Diagnostic {
     let touches_operator = what == "a statement"
         && reader.token(0).is_some_and(|t| !t.first || is_operator(word) || t.kind != Kind::Word);
     let error = plain(reader, what);
+    if touches_operator && word == "[" && reader.previous().is_some_and(|t| t.text(reader.text) == "]") {
+        return error.help("all indices stand in one pair of brackets: `x[i, j]`");
+    }
     if touches_operator {
         return error
             .help("statements are written `name[axes] = expression`; an operator or a bracket may be missing before this");
@@ -378,10 +381,14 @@ fn operand(reader: &Reader) -> Diagnostic {
             reader.here(),
             format!("`{word}` is a reserved word, not a value"),
         )
-        .help("a value is missing before it, or the name must be another");
+        .help(match word {
+            "where" => "a choice is written `if c then a else b`; conditions of a statement stand after it: `y[i] = … where c`",
+            _ => "a value is missing before it, or the name must be another",
+        });
     }
     let error = plain(reader, &format!("a value after `{after}`"));
     match (after, word) {
+        ("[" | ",", ":") => error.help("there are no slices: an index is an axis, `x[i]`"),
         (_, "[") => {
             error.help("tensors are indexed by name, `x[i]`; lists of numbers stand in `const` items only")
         }

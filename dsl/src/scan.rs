@@ -176,6 +176,9 @@ fn bad_number(written: &str, at: Span) -> Option<Diagnostic> {
         );
     }
     let help = match suffix.trim_start_matches('_') {
+        s if s.len() > 1 && s.ends_with(['f', 'F', 'h', 'd']) && is_exponent(&s[..s.len() - 1]) => {
+            format!("write `{}`: the type comes from what it is used with", &written[..written.len() - 1])
+        }
         "f" => format!("write `{}`: the type comes from what it is used with", as_float(number)),
         s if s.starts_with(|c: char| "fiub".contains(c)) => {
             format!(
@@ -185,6 +188,12 @@ fn bad_number(written: &str, at: Span) -> Option<Diagnostic> {
         s => format!("numbers take no suffix: write `{number}`, or `{number} * {s}` for a product"),
     };
     error(format!("`{written}` is not a number"), help)
+}
+
+/// `e-5`, `E12`
+fn is_exponent(text: &str) -> bool {
+    let digits = text.strip_prefix(['e', 'E']).map(|d| d.strip_prefix(['+', '-']).unwrap_or(d));
+    digits.is_some_and(|d| !d.is_empty() && d.chars().all(|c| c.is_ascii_digit()))
 }
 
 fn as_float(number: &str) -> String {

@@ -224,7 +224,10 @@ impl Loader<'_> {
             (Some(text), _) => text,
             (None, ImportTarget::Library(n)) => {
                 let d = Diagnostic::error("E0121", n.span, format!("there is no library `{name}`"));
-                self.diags.push(d.help("a file is imported by its path in quotes: import \"my.tile\""));
+                let all = libraries();
+                self.diags.push(d.help(format!(
+                    "there are {all}; a file is imported by its path in quotes: import \"my.tile\""
+                )));
                 return None;
             }
             (None, ImportTarget::File { span, .. }) => match (self.read)(&name) {
@@ -286,4 +289,10 @@ fn beside(from: &str, path: &str) -> String {
         }
     }
     parts.join("/")
+}
+
+/// The libraries that can be imported, in words.
+pub fn libraries() -> String {
+    let names: Vec<&str> = girih_dsl::library_names().filter(|n| *n != "prelude").collect();
+    names.join(", ")
 }

@@ -148,6 +148,17 @@ impl<'m> Elab<'m> {
                 false => format!("`{}` is not imported", lib.text),
             };
             let d = Diagnostic::error("E0108", lib.span.to(name.span), what);
+            if girih_dsl::library(&lib.text).is_none() {
+                return d.help(match FUNCTIONS.iter().any(|f| f.0 == name.text) {
+                    true => format!("functions need no import: write {}(…)", name.text),
+                    false if is_fold(&name.text) => {
+                        format!("folds need no import: write {}[k](x[k])", name.text)
+                    }
+                    false => {
+                        format!("there is no such library; there are {}", super::super::module::libraries())
+                    }
+                });
+            }
             return d.help(format!("write `import {}` at the top, and see its ops there", lib.text));
         }
         if is_fold(&name.text) {

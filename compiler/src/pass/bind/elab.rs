@@ -403,6 +403,21 @@ pub fn too_much(span: Span) -> Diagnostic {
 
 pub fn unknown_dtype(name: &Name) -> Diagnostic {
     let known: Vec<&str> = crate::vocab::dtype::DTYPES.iter().map(|r| r.name).collect();
+    let meant = match name.text.as_str() {
+        "float64" | "double" => Some("f64"),
+        "float32" | "float" | "fp32" => Some("f32"),
+        "float16" | "half" | "fp16" => Some("f16"),
+        "bfloat16" | "bfloat" => Some("bf16"),
+        "fp8" | "float8_e4m3fn" | "e4m3fn" => Some("e4m3"),
+        "float8_e5m2" => Some("e5m2"),
+        "int64" | "long" => Some("i64"),
+        "int32" | "int" => Some("i32"),
+        "int16" | "short" => Some("i16"),
+        "int8" | "char" => Some("i8"),
+        "uint8" => Some("u8"),
+        _ => None,
+    };
+    let meant = meant.map_or(String::new(), |m| format!("it is called `{m}` here; "));
     Diagnostic::error("E0309", name.span, format!("unknown dtype `{}`", name.text))
-        .help(format!("the dtypes are {}", known.join(", ")))
+        .help(format!("{meant}the dtypes are {}", known.join(", ")))
 }

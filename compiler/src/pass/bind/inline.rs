@@ -314,14 +314,19 @@ impl<'m> Elab<'m> {
         let rank = p.dims.as_ref().map_or(0, Vec::len);
         if view.sym.len() != rank + index.len() {
             let what = format!(
-                "`{}` takes a tensor with {rank} axes; `{}` has {}, and {} of them are indexed",
+                "`{}` takes a tensor with {rank} {}; `{}` has {}, and {} of them {} indexed",
                 p.name.text,
+                if rank == 1 { "axis" } else { "axes" },
                 name.text,
                 view.sym.len(),
-                index.len()
+                index.len(),
+                if index.len() == 1 { "is" } else { "are" },
             );
             let d = Diagnostic::error("E0407", e.span, what).also(p.name.span, "declared here");
-            self.report(d.help("index the leading axes over which the op is repeated: f(x[b])"));
+            self.report(match view.sym.len() == rank {
+                true => d.help(format!("it takes the whole tensor: write `{}` without indices", name.text)),
+                false => d.help("index the leading axes over which the op is repeated: f(x[b])"),
+            });
             return None;
         }
         if view.typ == Typ::Error {

@@ -3,6 +3,7 @@
 use super::build;
 use super::elab::{Elab, Kind, Meaning, MemberRead, Order, View};
 use super::points::{Program, Search, Trial};
+use super::poly::Poly;
 use super::typ::{Typ, Val};
 use crate::ir::graph::*;
 use crate::vocab::dtype::{Ty, Value};
@@ -46,7 +47,8 @@ impl Elab<'_> {
             return self.poison();
         }
         if index.len() != view.sym.len() {
-            return self.wrong(count_of_indices(name, index.len(), view.sym.len(), span));
+            let form = self.likely_indices(&view);
+            return self.wrong(count_of_indices(name, index.len(), &form, span));
         }
         let Some(written) = self.indices(index) else {
             els.map(|d| self.expr(d));
@@ -110,10 +112,17 @@ impl Elab<'_> {
             return d.also(at, "defined here").help("move the definition up, above its first use");
         }
         let known = frame.names.keys().chain(frame.axes.iter().map(|b| &b.name));
-        let near = nearest(&name.text, known.map(String::as_str));
+        let near = match name.text.as_str() {
+            "True" => Some("true"),
+            "False" => Some("false"),
+            text => nearest(text, known.map(String::as_str)),
+        };
         let d = Diagnostic::error("E0102", name.span, format!("nothing here is called `{}`", name.text));
         match near {
             Some(n) => d.help(format!("did you mean `{n}`?")),
+            None if name.text.starts_with(|c: char| c.is_ascii_uppercase()) => {
+                d.help(format!("if `{0}` is a size, name it at the start: op name[{0}](…)", name.text))
+            }
             None => {
                 d.help(
                     "sizes stand in op name[…], axes on the left side or in a fold (sum[k](x[k])), constants in `const`",
@@ -144,6 +153,20 @@ impl Elab<'_> {
                 None
             }
         }
+    }
+
+    /// An index for each dim of a tensor: the axis at hand that ranges over it, else a letter.
+    fn likely_indices(&self, view: &View) -> Vec<String> {
+        let letters = ["i", "j", "k", "l", "m", "n"];
+        let mut free: Vec<&AxisId> = self.scope.iter().collect();
+        let mut one = |dim: &(Poly, Poly), letter: &str| {
+            let fits = |a: &&AxisId| self.same(&self.sym_of_axis(**a).1, &dim.1);
+            match free.iter().position(fits) {
+                Some(at) => self.g.axis(*free.remove(at)).name.to_string(),
+                None => letter.to_string(),
+            }
+        };
+        view.sym.iter().zip(letters.iter().cycle()).map(|(dim, letter)| one(dim, letter)).collect()
     }
 
     fn read_as(&mut self, view: &View, index: Vec<ExprId>, access: Access, span: Span) -> Val {
@@ -370,8 +393,16 @@ impl Elab<'_> {
             name.text, inside.0, inside.1
         );
         let what = what + &self.for_sample();
-        let ways = "give the axis a range (i in 1..N), guard the read (if i > 0 then …), give it a default \
-                    ((x[i-1] else 0)), or clamp the index (max(i-1, 0))";
+        let ways = match value >= inside.1 {
+            true => {
+                "give the axis a range (i in 0..N-1), guard the read (if i < N-1 then …), give it a default \
+                 ((x[i+1] else 0)), or clamp the index (min(i+1, N-1))"
+            }
+            false => {
+                "give the axis a range (i in 1..N), guard the read (if i > 0 then …), give it a default \
+                 ((x[i-1] else 0)), or clamp the index (max(i-1, 0))"
+            }
+        };
         let ways = self.other_dim(name, index, dim, lead).unwrap_or_else(|| ways.to_string());
         Diagnostic::error("E0203", span, what).label(format!("{value}{place}")).help(ways)
     }
@@ -531,9 +562,8 @@ impl Elab<'_> {
     }
 }
 
-fn count_of_indices(name: &Name, written: usize, rank: usize, span: Span) -> Diagnostic {
-    let letters = ["i", "j", "k", "l", "m", "n"];
-    let form: Vec<&str> = letters.iter().cycle().take(rank).copied().collect();
+fn count_of_indices(name: &Name, written: usize, form: &[String], span: Span) -> Diagnostic {
+    let rank = form.len();
     let axes = if rank == 1 { "axis" } else { "axes" };
     let (code, what) = match written {
         0 => ("E0105", format!("`{}` has {rank} {axes}", name.text)),

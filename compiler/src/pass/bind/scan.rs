@@ -173,7 +173,10 @@ impl Elab<'_> {
             );
             let d = Diagnostic::error("E0201", axis.span, what);
             let d = d.also(first.span, shown(&dims[0].2.sym)).also(name.span, shown(sym));
-            let help = format!("write `{} in lo..hi`, or say that they are equal: where … == …", axis.text);
+            let help = format!(
+                "are the indices in the right order? else write `{} in lo..hi`, or say that the sizes are equal: where … == …",
+                axis.text
+            );
             self.report(d.help(help));
             return None;
         }

@@ -220,7 +220,7 @@ impl<'m> Elab<'m> {
         let v = build::literal_int(&self.g, id);
         if v.is_none() {
             let d = Diagnostic::error("E0511", e.span, "this must be known before the kernel is compiled");
-            self.report(d.help("use sizes, const parameters and literals"));
+            self.report(d.help("use sizes, const parameters (k: const i32) and literals"));
         }
         v
     }

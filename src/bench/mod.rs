@@ -46,7 +46,10 @@ pub fn op_of(kernel: &Kernel, case: &Case) -> Result<Op> {
 /// Times a compiled op with a cold L2.
 pub fn time(compiled: &Compiled, case: &Case) -> Result<Timing> {
     let Device::Cuda(gpu) = compiled.device() else {
-        return Err(Error::argument("device", "only a GPU is timed: there is none here"));
+        return Err(Error::argument(
+            "device",
+            "only a GPU is timed, and there is none here; girih run … --device sim --check needs none",
+        ));
     };
     let stream = Stream::new(gpu)?;
     let memory = memory(compiled, case)?;

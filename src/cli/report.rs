@@ -36,11 +36,11 @@ struct CompileRow {
 
 #[derive(Clone, Serialize)]
 pub struct Row {
-    name: String,
+    pub name: String,
     dtype: &'static str,
     dims: Vec<i64>,
     #[serde(skip_serializing_if = "String::is_empty")]
-    from: String,
+    pub from: String,
 }
 
 #[derive(Serialize)]
@@ -136,8 +136,16 @@ impl Report {
                 let _ = writeln!(s, "    {}", l.text());
             }
         }
-        let _ =
-            writeln!(s, "  time {}, {} bytes, {:.1} GB/s", duration(self.seconds), self.bytes, self.gb_per_s);
+        let _ = match self.device.starts_with("cuda") {
+            true => writeln!(
+                s,
+                "  time {}, {} bytes, {:.1} GB/s",
+                duration(self.seconds),
+                self.bytes,
+                self.gb_per_s
+            ),
+            false => writeln!(s, "  time {} of this machine, {} bytes", duration(self.seconds), self.bytes),
+        };
         for c in &self.checks {
             let _ = writeln!(s, "  check {}: {}", c.name, c.text);
         }

@@ -8,6 +8,7 @@ use girih::files::{self, Stored};
 use girih::{BoundOp, Device, Error, Kernel, Op, Result, inputs, random};
 use girih_compiler::host::HostTensor;
 use girih_compiler::lower::{Schedule, schedules};
+use girih_compiler::vocab::dtype::DType;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -81,9 +82,26 @@ fn run_one(
         true => girih::tune::lock::compile(&args.op.file, bound, device)?,
         false => bound.compile(device)?,
     };
-    let ran = compiled.run(&made.inputs, &RunOptions { poison: args.check, timed: TIMED })?;
+    let ran = compiled.run(&made.inputs, &RunOptions { poison: args.check, timed: TIMED });
+    let ran = ran.map_err(|e| made_up(e, bound, made))?;
     let checks = if args.check { compiled.check(&made.inputs, &ran.outputs)? } else { Vec::new() };
     Ok((Report::new(&compiled, &ran, &checks, &made.rows, schedule), ran.outputs))
+}
+
+/// After a fault: whole numbers that were made up without knowing what they index.
+fn made_up(e: girih::Error, bound: &BoundOp, made: &Made) -> girih::Error {
+    let girih::Error::Fault(text) = e else { return e };
+    let random = |name: &str| made.rows.iter().any(|r| r.name == name && r.from.starts_with("random"));
+    let whole = |d: DType| !d.is_float() && d != DType::Bool;
+    let found = bound.graph().tensors.iter().find(|t| whole(t.dtype) && t.range.is_none() && random(&t.name));
+    girih::Error::Fault(match found {
+        Some(t) => format!(
+            "{text}\n  = help: `{0}` was made up: say what it may hold (`{0}: {1}[…] in 0..N`), or give it with --input",
+            t.name,
+            t.dtype.name()
+        ),
+        None => text,
+    })
 }
 
 /// Runs on a GPU beside the first, whose median is the time told.

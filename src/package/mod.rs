@@ -28,8 +28,8 @@ use std::sync::Arc;
 pub fn build(ops: &[Op], file: &Path, target: Target, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut manifest: Option<Manifest> = None;
     let mut files = Vec::new();
-    std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e.to_string()))?;
     let mut write = |name: &str, bytes: &[u8]| -> Result<()> {
+        std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e.to_string()))?;
         let path = folder.join(name);
         write_atomically(&path, bytes).map_err(|e| Error::file(&path, format!("cannot be written: {e}")))?;
         files.push(path);

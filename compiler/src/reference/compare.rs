@@ -8,7 +8,7 @@ use crate::vocab::dtype::DType;
 /// A result that is right.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// The greatest error beside what is admitted there (up to 1), and where.
+    /// The greatest error beside what is admitted there (up to 1), and where; none for the nearest value of the dtype.
     pub worst: f64,
     pub worst_index: Option<Vec<i64>>,
     /// Elements where anything, or several discrete values, would have been right.
@@ -121,6 +121,10 @@ fn ratio(want: &Checked, got: &HostTensor, i: usize) -> Option<f64> {
     let (lo, hi) = allowed(want, i);
     if x < lo || x > hi {
         return None;
+    }
+    if x == round_f64(v, want.tensor.dtype) {
+        // Nothing of the dtype is nearer.
+        return Some(0.0);
     }
     let most = (hi - v).max(v - lo);
     Some(if most > 0.0 && x.is_finite() { (x - v).abs() / most } else { 0.0 })

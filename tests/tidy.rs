@@ -277,7 +277,8 @@ fn the_book_is_whole() {
         .map(|e| e.file_name().to_string_lossy().into_owned())
         .filter(|n| n.ends_with(".md") && n != "SUMMARY.md")
         .collect();
-    (listed.sort(), there.sort());
+    listed.sort();
+    there.sort();
     assert_eq!(listed, there);
     let mut bad = Vec::new();
     for (path, text) in pages() {

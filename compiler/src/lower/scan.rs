@@ -4,23 +4,32 @@
 //! are cut in segments: their totals first, then each segment with the combination of all totals before it. Along
 //! another axis neighbouring threads take neighbouring rows, each its row or a segment of it. The order of operands
 //! is kept, and is the same in every run.
+//!
+//! A product of factors may leave the range of a float where the serial definition stays inside it, and an infinite
+//! factor times a carry of 0 is NaN. No such value becomes finite again by the law, so the last pass notes results that are
+//! not finite; where there are any, a last kernel computes all again, point after point. It ends at once otherwise.
 
 use super::map::{self, count, decode, launch_points};
 use super::read::to;
 use super::row_layout::{vector_read, vector_write};
-use super::scalar::{Emit, Num, add, arith, cmp, compare, int_of, int_op, lit32, mul};
+use super::scalar::{Emit, Num, add, and, arith, cmp, compare, int_of, int_op, lit32, mul, not};
 use super::scan_block::{Block, Layout};
 use super::scan_flow::{Totals, Vectors};
 use super::scan_law::{self, Algebra, Law};
 use super::scan_step::{self, Linear};
 use super::{Lowering, MAX_GRID_X, Refusal};
-use crate::ir::graph::{AxisId, Define, Expr as Node, ExprId, Graph, Scan, Stmt as GraphStmt, TensorId};
+use crate::ir::graph::{
+    AxisId, Combine, Define, Expr as Node, ExprId, Graph, Read, Role, Scan, Stmt as GraphStmt, TensorId,
+};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
-use crate::ir::simt::{CmpOp, Expr, IntOp, Mem, ParamId, Special, Stmt, Ty, Unroll, VarId};
-use crate::vocab::dtype;
+use crate::ir::simt::{AtomicOp, CmpOp, Expr, IntOp, Mem, ParamId, Special, Stmt, Ty, Unroll, VarId};
+use crate::vocab::dtype::{self, DType, Value};
+use crate::vocab::func::Func;
+use crate::vocab::monoid::Monoid;
 use girih_dsl::ast::Span;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// Elements that a thread holds.
 const HELD: i64 = 32;
@@ -79,6 +88,8 @@ pub(super) struct Shape<'a> {
     lo: i64,
     n: i64,
     ty: Ty,
+    /// Not 0 once a result is not finite, where the law may make that of finite steps.
+    flag: Option<BufferId>,
 }
 
 /// The part of the rows that a thread or block takes.
@@ -105,7 +116,21 @@ impl<'a> Shape<'a> {
             Terms::Fold(s) => graph.ty(s.body),
             Terms::Steps(l) => graph.ty(l.define.value),
         });
-        Shape { name: k.name.clone(), target, axes, along, span, terms, maps, stored, rows, lo, n, ty }
+        Shape {
+            name: k.name.clone(),
+            target,
+            axes,
+            along,
+            span,
+            terms,
+            maps,
+            stored,
+            rows,
+            lo,
+            n,
+            ty,
+            flag: None,
+        }
     }
 
     /// The roots of the terms: the condition, if there is one, and the value.
@@ -128,11 +153,113 @@ impl<'a> Shape<'a> {
         }
     }
 
-    fn lower(&self, cx: &mut Lowering<'a>) -> Result<(), Refusal> {
+    fn lower(mut self, cx: &mut Lowering<'a>) -> Result<(), Refusal> {
         let rows: i64 = self.rows.iter().product();
         if rows == 0 || self.n == 0 {
             return Ok(());
         }
+        if !self.multiplies() {
+            return self.lower_rows(cx, rows);
+        }
+        if self.n < 2 || !self.fresh(cx.graph) {
+            return self.serial(cx, None);
+        }
+        let flag = cx.workspace(format!("{}_unbounded", self.name), DType::I32, &[1]);
+        launch_points(cx, &format!("{}_begin", self.name), &[1], self.span, |e, _| {
+            let mem = Mem::Global(e.pointer(flag, true));
+            e.push(Stmt::Store(mem, lit32(0), lit32(0)));
+        })?;
+        self.flag = Some(flag);
+        self.lower_rows(cx, rows)?;
+        self.serial(cx, self.flag)
+    }
+
+    /// Whether factors that are floats are multiplied with each other.
+    fn multiplies(&self) -> bool {
+        let product = matches!(self.law(), Law::Affine | Law::Fold(Combine::Builtin(Monoid::Prod)));
+        product && matches!(self.ty, Ty::F32 | Ty::F64)
+    }
+
+    /// Whether the results may be written twice: what they hold before is not read.
+    fn fresh(&self, graph: &Graph) -> bool {
+        self.outs().iter().all(|&(t, _)| {
+            let t = graph.tensor(t);
+            matches!(t.role, Role::Result | Role::Local) && t.version == 0
+        })
+    }
+
+    /// Notes results that are not finite.
+    pub fn note(&self, e: &mut Emit<'a>, results: &[Expr]) {
+        let Some(flag) = self.flag else { return };
+        let most = match self.ty {
+            Ty::F64 => Value::F64(f64::MAX),
+            _ => Value::F32(f32::MAX),
+        };
+        // NaN is not less either.
+        let finite = |x: &Expr| cmp(CmpOp::Le, Expr::Call(Func::Abs, vec![x.clone()]), Expr::Lit(most));
+        let Some(all) = results.iter().map(finite).reduce(and) else { return };
+        e.if_then(not(all), |e| {
+            let mem = Mem::Global(e.pointer(flag, true));
+            e.push(Stmt::Atomic { op: AtomicOp::Or, mem, index: lit32(0), value: lit32(1), old: None });
+        });
+    }
+
+    /// A thread a row, by the definition itself; where a flag is given, only if it is set.
+    fn serial(&self, cx: &mut Lowering<'a>, flag: Option<BufferId>) -> Result<(), Refusal> {
+        let name = if flag.is_some() { format!("{}_serial", self.name) } else { self.name.clone() };
+        launch_points(cx, &name, &self.rows, self.span, |e, at| {
+            let all = |e: &mut Emit<'a>| {
+                let ty = self.position_ty();
+                let part = Part { lo: int_of(ty, 0), hi: int_of(ty, self.n) };
+                self.bind_rows(e, at);
+                let algebra = self.algebra(e);
+                let first = self.start(e).unwrap_or(algebra.unit.clone());
+                let acc = self.vars(e, "acc", first);
+                let finish = |e: &mut Emit<'a>, at: &Num, v: Expr| {
+                    self.finish(e, at, v, &|e, slot, n| self.store_here(e, slot, n));
+                };
+                match &self.terms {
+                    Terms::Fold(_) => self.walk(e, &algebra, &part, &acc, &finish),
+                    Terms::Steps(l) => self.steps(e, l, &part, acc[acc.len() - 1], &finish),
+                }
+            };
+            match flag {
+                Some(flag) => {
+                    let noted = Expr::Load(Mem::Global(e.pointer(flag, false)), Box::new(lit32(0)));
+                    e.if_then(cmp(CmpOp::Ne, noted, lit32(0)), all);
+                }
+                None => all(e),
+            }
+        })
+    }
+
+    /// Step after step as they are written.
+    fn steps(
+        &self,
+        e: &mut Emit<'a>,
+        l: &Linear<'a>,
+        part: &Part,
+        state: VarId,
+        each: &dyn Fn(&mut Emit<'a>, &Num, Expr),
+    ) {
+        let ty = part.lo.ty;
+        let var = e.kernel.var("i", ty);
+        let body = e.block(|e| {
+            let at = Num { expr: Expr::Var(var), ty };
+            e.scope(|e| {
+                self.bind_along(e, &at);
+                e.stage(self.target, Rc::new(move |_: &mut Emit<'a>, _: &Read| Some(Expr::Var(state))));
+                let v = e.num_as(l.define.value, self.ty);
+                e.unstage(self.target);
+                e.push(Stmt::Set(state, v));
+            });
+            each(e, &at, Expr::Var(state));
+        });
+        let (lo, hi, step) = (part.lo.expr.clone(), part.hi.expr.clone(), int_of(ty, 1).expr);
+        e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::None, body });
+    }
+
+    fn lower_rows(&self, cx: &mut Lowering<'a>, rows: i64) -> Result<(), Refusal> {
         let inner = cx.graph.tensor(self.target).dims[self.along + 1..].iter().product::<i64>();
         if rows > MAX_GRID_X || inner > 1 && (self.n <= 32 || inner >= 32) {
             return self.by_threads(cx, rows);
@@ -388,6 +515,7 @@ impl<'a> Shape<'a> {
             }
             let acc = self.vars(e, "acc", first);
             self.walk(e, &algebra, &part, &acc, &|e, at, v| {
+                self.note(e, std::slice::from_ref(&v));
                 self.finish(e, at, v, &|e, slot, n| self.store_here(e, slot, n));
             });
         })

@@ -144,8 +144,10 @@ impl<'a> Flow<'a> for Vectors<'_, 'a> {
     fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
         let result = *items.last().expect("an algebra has a component");
         let work = |e: &mut Emit<'a>| {
+            let value = |i: i64| Expr::Elem(result, Box::new(lit32((vector * self.width + i) as i32)));
+            self.shape.note(e, &(0..self.width).map(value).collect::<Vec<_>>());
             for i in 0..self.width {
-                let value = Expr::Elem(result, Box::new(lit32((vector * self.width + i) as i32)));
+                let value = value(i);
                 let slot_of = lit32(self.in_memory(i) as i32);
                 self.shape.finish(e, &point(first, i), value, &|e, slot, n| match self.outs[slot] {
                     Some((array, _)) => e.push(Stmt::SetElem(array, slot_of.clone(), n.expr)),

@@ -17,6 +17,7 @@ use girih_dsl::ast;
 use girih_dsl::diagnostic::{Diagnostic, Severity};
 use girih_dsl::source::Sources;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,7 +39,15 @@ impl Kernel {
         let text = read(path)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
         Kernel::from_parts(&path.display().to_string(), &text, &|import| {
-            std::fs::read_to_string(folder.join(import)).map_err(|e| e.to_string())
+            let path = folder.join(import);
+            // A device or a pipe need not end; nor is its text the same twice.
+            match std::fs::metadata(&path) {
+                Ok(m) if !m.is_file() => return Err("it is no regular file".into()),
+                Ok(_) => {}
+                Err(e) => return Err(e.to_string()),
+            }
+            let bytes = bytes_of(&path).map_err(|e| e.to_string())?;
+            String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_string())
         })
     }
 
@@ -168,9 +177,19 @@ fn plain(text: &str, left_out: &[ast::Span], out: &mut String) {
     }
 }
 
+/// A file's bytes. A device may never end: no more is read than a program may have.
+fn bytes_of(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(girih_dsl::MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    match bytes.len() > girih_dsl::MAX_BYTES {
+        true => Err(std::io::Error::other(format!("it has more than {} MiB", girih_dsl::MAX_BYTES >> 20))),
+        false => Ok(bytes),
+    }
+}
+
 /// A file's text.
 pub fn read(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read: {e}")))?;
+    let bytes = bytes_of(path).map_err(|e| Error::file(path, format!("cannot be read: {e}")))?;
     String::from_utf8(bytes).map_err(|e| {
         let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|&&b| b == b'\n').count() + 1;
         Error::file(path, format!("line {line} is not UTF-8 text"))

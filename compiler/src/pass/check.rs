@@ -244,7 +244,12 @@ fn check_fn(module: &Module, f: &Function) -> Vec<Diagnostic> {
         if !e.failed() {
             return Vec::new();
         }
+        let too_much = e.diags.iter().any(|d| d.code == "E0130");
         first.get_or_insert(std::mem::take(&mut e.diags));
+        // It is as much for other types.
+        if too_much {
+            break;
+        }
     }
     first.unwrap_or_default()
 }

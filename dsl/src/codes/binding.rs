@@ -188,7 +188,7 @@ right:
     Code {
         code: "E0514",
         title: "tensor too large",
-        text: "A tensor has at most 2⁵⁶ elements.
+        text: "A tensor has at most 2⁵⁶ elements, and a size fits in 64 bits.
 
 wrong:
     op f[N](x: f32[N]) -> (y: f32[N]) {

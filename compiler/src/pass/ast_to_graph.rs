@@ -136,13 +136,7 @@ impl<'m> Elab<'m> {
         for (name, &n) in &b.dims {
             let size = op.sizes.iter().find(|s| s.name.text == *name);
             if !size.is_some_and(|s| matches!(s.kind, SizeKind::Plain | SizeKind::Derived(_))) {
-                let known = op.sizes.iter().map(|s| s.name.text.as_str()).collect::<Vec<_>>().join(", ");
-                let d = Diagnostic::error(
-                    "E0508",
-                    op.name.span,
-                    format!("`{}` has no size `{name}`", op.name.text),
-                );
-                self.report(d.help(format!("its sizes are {known}")));
+                self.no_size(op, name, size);
                 return None;
             }
             given.sizes.insert(name.clone(), (n, None));
@@ -171,6 +165,29 @@ impl<'m> Elab<'m> {
             self.given_const(op, name, text, &mut given)?;
         }
         Some(given)
+    }
+
+    /// A number is given for what is no size.
+    fn no_size(&mut self, op: &Op, name: &str, found: Option<&Size>) {
+        if let Some(s) = found
+            && let Some(allowed) = self.kind(&s.kind)
+        {
+            let d = Diagnostic::error(
+                "E0508",
+                s.name.span,
+                format!("`{name}` of `{}` is a dtype parameter, no size", op.name.text),
+            );
+            let one = allowed.first().map_or("f32", |d| d.name());
+            self.report(d.help(format!("give it a dtype: --const {name}={one}")));
+            return;
+        }
+        let is_size = |s: &&Size| matches!(s.kind, SizeKind::Plain | SizeKind::Derived(_));
+        let known: Vec<&str> = op.sizes.iter().filter(is_size).map(|s| s.name.text.as_str()).collect();
+        let d = Diagnostic::error("E0508", op.name.span, format!("`{}` has no size `{name}`", op.name.text));
+        self.report(d.help(match known.is_empty() {
+            true => "it has no sizes".to_string(),
+            false => format!("its sizes are {}", known.join(", ")),
+        }));
     }
 
     fn given_const(&mut self, op: &Op, name: &str, text: &str, given: &mut Given) -> Option<()> {

@@ -60,9 +60,11 @@ impl Space {
                 }
             });
             let blamed = last.as_ref().and_then(|w| w.setting.clone()).or(first.setting.clone());
-            let own = blamed
-                .as_ref()
-                .is_none_or(|b| k.choices.iter().any(|c| c.name() == *b || b.starts_with(&c.key)));
+            let named = last.as_ref().is_some_and(|w| w.kernel.as_ref() == Some(&k.kernel));
+            let own = named
+                || blamed
+                    .as_ref()
+                    .is_none_or(|b| k.choices.iter().any(|c| c.name() == *b || b.starts_with(&c.key)));
             if !fits && own && (last.is_some() || self.kernels.len() == 1) {
                 // What the blocks say themselves is to blame, not what was tried beside it.
                 let why = if first.setting.is_some() { first } else { last.unwrap_or(first) };

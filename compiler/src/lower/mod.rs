@@ -198,7 +198,8 @@ fn lower_all(plan: &Plan, target: &Target, schedule: &Schedule) -> Result<Progra
     check::declared(&mut cx)?;
     for k in &plan.kernels {
         let first = cx.program.kernels.len();
-        let done = cx.lower_kernel(k).and_then(|_| settings::unroll(&mut cx, k, first));
+        let done = settings::agree(&cx, k).and_then(|_| cx.lower_kernel(k));
+        let done = done.and_then(|_| settings::unroll(&mut cx, k, first));
         done.map_err(|why| Refusal { kernel: Some(k.name.clone()), ..why })?;
         let simt = (first..cx.program.kernels.len()).collect();
         cx.program.forms.push(FormRow { kernel: k.name.clone(), form: k.form, simt });

@@ -30,8 +30,14 @@ impl Schedule {
 
     /// Threads of a block as `threads`, `warps` or `warpgroups` say, with the key that says it.
     pub fn block_threads(&self, kernel: &str) -> Option<(i64, &'static str)> {
+        self.said_threads(kernel).next()
+    }
+
+    /// The same for each of the keys that is set.
+    pub fn said_threads(&self, kernel: &str) -> impl Iterator<Item = (i64, &'static str)> {
         let keys = [("threads", 1), ("warps", 32), ("warpgroups", 128)];
-        keys.into_iter().find_map(|(key, each)| Some((self.int(kernel, key, "")? * each, key)))
+        keys.into_iter()
+            .filter_map(|(key, each)| Some((self.int(kernel, key, "")?.saturating_mul(each), key)))
     }
 
     pub fn set(&mut self, kernel: &str, key: &str, axis: &str, value: Word) {

@@ -120,6 +120,20 @@ pub fn check(plan: &Plan, spoken: &[Spoken], asked: &Schedule) -> Result<(), Ref
     Ok(())
 }
 
+/// The threads of a block may be said in several ways, of one block or of two: they must say the same.
+pub fn agree(cx: &Lowering<'_>, k: &PlanKernel) -> Result<(), Refusal> {
+    let mut said = cx.schedule.said_threads(&k.name);
+    let Some((threads, first)) = said.next() else { return Ok(()) };
+    match said.find(|s| s.0 != threads) {
+        None => Ok(()),
+        Some((others, key)) => {
+            let what = |n: i64, key: &str| format!("`{key}` says {n} threads");
+            let why = format!("{}, but {} for the same block", what(others, key), what(threads, first));
+            Err(Refusal::new(first_span(cx.graph, k), why).setting(key))
+        }
+    }
+}
+
 /// Is something set that a map in a product's place would not follow?
 pub fn need_a_product(schedule: &Schedule, k: &PlanKernel) -> bool {
     let settings = schedule.kernels.get(&k.name).into_iter().flatten();

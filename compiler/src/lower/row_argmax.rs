@@ -9,7 +9,7 @@ use super::row::Row;
 use super::row_pass::{self, Item, Kind, Pass, Rounds, Streamed};
 use super::scalar::{Emit, Num, and, cmp, int_of, not};
 use crate::ir::graph::{Combine, Fold};
-use crate::ir::simt::{CmpOp, Expr, Stmt, Ty, Unroll, VarId};
+use crate::ir::simt::{CmpOp, Expr, Stmt, Ty, VarId};
 use crate::pass::sites;
 use crate::vocab::dtype::{self, Value};
 use crate::vocab::func::Func;
@@ -49,37 +49,12 @@ pub fn run<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, rounds: &Rounds, acc: &Ac
     let Combine::Builtin(monoid) = fold.combine else { return };
     let from = row.e.let_var("best_from", rounds.ty, int_of(rounds.ty, -1).expr);
     let best = Best { item, fold, acc, monoid, from };
-    let (mid, hi) = row_pass::turns(&mut row.e, rounds, lo.clone(), hi, TURNS);
-    part(row, pass, rounds, &best, lo, mid.clone(), TURNS);
-    part(row, pass, rounds, &best, mid, hi, 1);
-    place(row, pass, rounds, &best);
-}
-
-fn part<'a>(
-    row: &mut Row<'a, '_>,
-    pass: &Pass<'a>,
-    rounds: &Rounds,
-    best: &Best<'_, 'a>,
-    lo: Num,
-    hi: Num,
-    turns: i64,
-) {
-    let streamed = row_pass::streamed(row, pass, rounds, &BTreeMap::new(), turns);
-    let round = row.e.kernel.var("round", rounds.ty);
-    row.e.open();
-    let bases = row_pass::bases(row, rounds, round, turns);
-    let work = row.e.block(|e| {
+    row_pass::in_turns(row, pass, rounds, (lo, hi), TURNS, &|e, streamed, bases| {
         for (w, base) in bases.iter().enumerate() {
-            row_pass::load_streamed(e, pass, rounds, &streamed, base, w as i64);
-        }
-        for (w, base) in bases.iter().enumerate() {
-            vector(e, rounds, best, &streamed, base, w as i64);
+            vector(e, rounds, &best, streamed, base, w as i64);
         }
     });
-    row_pass::guarded(row, rounds, &bases[0], turns, work);
-    let body = row.e.close();
-    let step = int_of(rounds.ty, turns).expr;
-    row.e.push(Stmt::For { var: round, lo: lo.expr, hi: hi.expr, step, unroll: Unroll::None, body });
+    place(row, pass, rounds, &best);
 }
 
 /// Keeps a vector that is better than the best so far.

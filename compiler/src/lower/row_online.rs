@@ -10,12 +10,11 @@ use super::row::{Row, before_loop};
 use super::row_pass::{self, Item, Kind, Pass, Rounds, Streamed};
 use super::scalar::{Emit, Num, cmp, int_of};
 use crate::ir::graph::{AxisId, Combine, Expr as Node, ExprId, Fold, Graph};
-use crate::ir::simt::{CmpOp, Expr, Stmt, Ty, Unroll};
+use crate::ir::simt::{CmpOp, Expr, Stmt, Ty};
 use crate::pass::{inline::below, shape, sites};
 use crate::vocab::dtype::{self, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
-use std::collections::BTreeMap;
 
 /// Points of the shortest row that is worth it.
 const LEAST: i64 = 1024;
@@ -90,9 +89,9 @@ pub fn run<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>) {
     let (max, sum) = (accs[0].clone(), accs[1].clone());
     let rounds = Rounds::new(row, &dims);
     let (lo, hi) = (int_of(rounds.ty, 0), int_of(rounds.ty, rounds.count));
-    let (mid, hi) = row_pass::turns(&mut row.e, &rounds, lo.clone(), hi, TURNS);
-    part(row, pass, &rounds, (&max, &sum), lo, mid.clone(), TURNS);
-    part(row, pass, &rounds, (&max, &sum), mid, hi, 1);
+    row_pass::in_turns(row, pass, &rounds, (lo, hi), TURNS, &|e, streamed, bases| {
+        turn(e, pass, &rounds, (&max, &sum), streamed, bases);
+    });
     // The thread's sum, for the row's maximum.
     let own = row.e.let_var("own", max.ty, Expr::Var(max.var));
     let lanes = row.lanes.clone();
@@ -114,28 +113,7 @@ fn rescale(e: &mut Emit<'_>, sum: &Acc, old: Expr, new: Expr) {
     });
 }
 
-/// Some rounds, `turns` at a time.
-fn part<'a>(
-    row: &mut Row<'a, '_>,
-    pass: &Pass<'a>,
-    rounds: &Rounds,
-    accs: (&Acc, &Acc),
-    lo: Num,
-    hi: Num,
-    turns: i64,
-) {
-    let streamed = row_pass::streamed(row, pass, rounds, &BTreeMap::new(), turns);
-    let round = row.e.kernel.var("round", rounds.ty);
-    row.e.open();
-    let bases = row_pass::bases(row, rounds, round, turns);
-    let work = row.e.block(|e| turn(e, pass, rounds, accs, &streamed, &bases));
-    row_pass::guarded(row, rounds, &bases[0], turns, work);
-    let body = row.e.close();
-    let step = int_of(rounds.ty, turns).expr;
-    row.e.push(Stmt::For { var: round, lo: lo.expr, hi: hi.expr, step, unroll: Unroll::None, body });
-}
-
-/// A thread's points of some rounds: all loads first, then one maximum for all.
+/// A thread's points of some rounds, which are loaded: one maximum for all.
 fn turn<'a>(
     e: &mut Emit<'a>,
     pass: &Pass<'a>,
@@ -144,9 +122,6 @@ fn turn<'a>(
     streamed: &[Streamed],
     bases: &[Num],
 ) {
-    for (w, base) in bases.iter().enumerate() {
-        row_pass::load_streamed(e, pass, rounds, streamed, base, w as i64);
-    }
     let points = |e: &mut Emit<'a>, which: usize, f: &dyn Fn(&mut Emit<'a>, &Item<'a>)| {
         let own: Vec<Streamed> = streamed.iter().filter(|s| s.item == which).cloned().collect();
         for (w, base) in bases.iter().enumerate() {

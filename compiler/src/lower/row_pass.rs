@@ -331,7 +331,7 @@ pub(super) fn each_point<'a>(
 }
 
 /// The first points of a thread's turn in each of `turns` rounds from `round`.
-pub(super) fn bases(row: &mut Row<'_, '_>, rounds: &Rounds, round: VarId, turns: i64) -> Vec<Num> {
+fn bases(row: &mut Row<'_, '_>, rounds: &Rounds, round: VarId, turns: i64) -> Vec<Num> {
     let lane = row.lanes.lane.clone();
     let base = |w: i64| {
         let round = Num { expr: Expr::Var(round), ty: rounds.ty };
@@ -342,7 +342,7 @@ pub(super) fn bases(row: &mut Row<'_, '_>, rounds: &Rounds, round: VarId, turns:
 }
 
 /// The end of the rounds of a range that go `turns` at a time without a guard, and the range's end.
-pub(super) fn turns(e: &mut Emit<'_>, rounds: &Rounds, lo: Num, hi: Num, turns: i64) -> (Num, Num) {
+fn turns(e: &mut Emit<'_>, rounds: &Rounds, lo: Num, hi: Num, turns: i64) -> (Num, Num) {
     let whole = int_of(rounds.ty, rounds.points / (rounds.lanes * rounds.vector));
     let end = arith(IntOp::Min, hi.clone(), whole);
     let count = arith(IntOp::Max, arith(IntOp::Sub, end, lo.clone()), int_of(rounds.ty, 0));
@@ -352,12 +352,51 @@ pub(super) fn turns(e: &mut Emit<'_>, rounds: &Rounds, lo: Num, hi: Num, turns: 
 }
 
 /// Adds the work of a turn: several rounds at a time are whole, one alone may not be.
-pub(super) fn guarded(row: &mut Row<'_, '_>, rounds: &Rounds, base: &Num, turns: i64, work: Vec<Stmt>) {
+fn guarded(row: &mut Row<'_, '_>, rounds: &Rounds, base: &Num, turns: i64, work: Vec<Stmt>) {
     if turns > 1 || rounds.is_even() {
         return work.into_iter().for_each(|s| row.e.push(s));
     }
     let cond = cmp(CmpOp::Lt, base.expr.clone(), int_of(rounds.ty, rounds.points).expr);
     row.e.push(Stmt::If { cond, then: work, otherwise: Vec::new() });
+}
+
+/// Rounds from `lo` to `hi`, `by` at a time as long as they are whole, then one at a time: all loads of a turn, then
+/// `work` on what they gave and the first points of its rounds.
+pub(super) fn in_turns<'a>(
+    row: &mut Row<'a, '_>,
+    pass: &Pass<'a>,
+    rounds: &Rounds,
+    (lo, hi): (Num, Num),
+    by: i64,
+    work: &dyn Fn(&mut Emit<'a>, &[Streamed], &[Num]),
+) {
+    let (mid, hi) = turns(&mut row.e, rounds, lo.clone(), hi, by);
+    turns_of(row, pass, rounds, (lo, mid.clone()), by, work);
+    turns_of(row, pass, rounds, (mid, hi), 1, work);
+}
+
+fn turns_of<'a>(
+    row: &mut Row<'a, '_>,
+    pass: &Pass<'a>,
+    rounds: &Rounds,
+    (lo, hi): (Num, Num),
+    by: i64,
+    work: &dyn Fn(&mut Emit<'a>, &[Streamed], &[Num]),
+) {
+    let streamed = streamed(row, pass, rounds, &BTreeMap::new(), by);
+    let round = row.e.kernel.var("round", rounds.ty);
+    row.e.open();
+    let bases = bases(row, rounds, round, by);
+    let work = row.e.block(|e| {
+        for (w, base) in bases.iter().enumerate() {
+            load_streamed(e, pass, rounds, &streamed, base, w as i64);
+        }
+        work(e, &streamed, &bases);
+    });
+    guarded(row, rounds, &bases[0], by, work);
+    let body = row.e.close();
+    let step = int_of(rounds.ty, by).expr;
+    row.e.push(Stmt::For { var: round, lo: lo.expr, hi: hi.expr, step, unroll: Unroll::None, body });
 }
 
 fn round_loop<'a>(

@@ -1,32 +1,18 @@
 //! Chained products with carried state: what becomes one kernel and what does not, and that its results are those of
 //! the graph as written, on sizes that divide nothing, rows that see nothing, and with infinities and NaN.
 
+#[path = "common/words.rs"]
+mod words;
+
 use girih_compiler::host::HostTensor;
 use girih_compiler::ir::graph::Graph;
 use girih_compiler::ir::plan::Form;
 use girih_compiler::lower::{Schedule, plan_to_program};
-use girih_compiler::pass::ast_to_graph::{Bindings, bind};
 use girih_compiler::pass::graph_to_plan::{PlanOptions, plan};
-use girih_compiler::pass::module;
 use girih_compiler::reference::{self, Inputs};
 use girih_compiler::sim::{self, SimOptions};
 use girih_compiler::vocab::target::Target;
-use girih_dsl::source::Sources;
-
-/// An op of a text bound to `NAME=VALUE` words: sizes, and consts where the value is no number.
-fn graph(text: &str, words: &str) -> Graph {
-    let mut b = Bindings::default();
-    for (name, value) in words.split(' ').filter_map(|w| w.split_once('=')) {
-        match value.parse() {
-            Ok(n) => b.dims.insert(name.into(), n).map(|_| ()),
-            Err(_) => b.consts.insert(name.into(), value.into()).map(|_| ()),
-        };
-    }
-    let mut sources = Sources::default();
-    let loaded = module::load("case.tile", text, &mut sources, &|_| Err("no imports here".into()));
-    let bound = loaded.and_then(|m| bind(&m, "t", &b));
-    bound.unwrap_or_else(|d| panic!("{}", girih_dsl::render(&sources, &d, false))).graph
-}
+use words::graph;
 
 /// Values of both signs that repeat at different lengths; integers within their declared range.
 fn inputs(g: &Graph) -> Inputs {
@@ -65,7 +51,7 @@ fn agrees(g: &Graph, inputs: &Inputs) {
 }
 
 fn check(text: &str, words: &str) {
-    let g = graph(text, words);
+    let g = graph(text, "t", words);
     agrees(&g, &inputs(&g));
 }
 
@@ -134,7 +120,7 @@ op t[S, L, H](q: bf16[S, H, 64], k: bf16[L, H, 64], v: bf16[H, 64, L], bias: f32
 
 #[test]
 fn infinities_and_nan() {
-    let g = graph(GROUPED, "B=1 H=1 G=1 S=128 L=256 D=64 E=64");
+    let g = graph(GROUPED, "t", "B=1 H=1 G=1 S=128 L=256 D=64 E=64");
     let mut with = inputs(&g);
     let mut q: Vec<f64> = (0..128 * 64).map(|i| (i % 13) as f64 / 8.0 - 0.7).collect();
     q[64 * 3] = f64::NAN;
@@ -147,7 +133,7 @@ fn infinities_and_nan() {
 #[test]
 fn others_stay_apart() {
     let no = |text: &str, words: &str| {
-        let g = graph(text, words);
+        let g = graph(text, "t", words);
         assert!(!is_chained(&g), "{words} {text}");
     };
     no(GROUPED, "B=1 H=1 G=1 S=64 L=256 D=64 E=64");
@@ -160,7 +146,7 @@ fn others_stay_apart() {
     let tiled = format!("{GROUPED}\ntile t {{ store = {{p}} }}");
     no(&tiled, "B=1 H=1 G=1 S=256 L=256 D=64 E=64");
     // Targets without warpgroup instructions.
-    let g = graph(GROUPED, "B=1 H=1 G=1 S=256 L=256 D=64 E=64");
+    let g = graph(GROUPED, "t", "B=1 H=1 G=1 S=256 L=256 D=64 E=64");
     assert!(is_chained(&g));
     let apart = plan(&g, &PlanOptions { chain: false, ..PlanOptions::default() });
     assert_eq!(apart.kernels.len(), 3);

@@ -1,50 +1,13 @@
 //! The corpus: every accepted entry binds to a graph that holds its invariants, every refused one is refused where and
 //! as the manifest says.
 
-use girih_compiler::pass::ast_to_graph::{Bindings, Bound, bind};
-use girih_compiler::pass::module;
-use girih_compiler::vocab::dtype::DType;
+#[path = "common/corpus.rs"]
+mod corpus;
+
+use corpus::{all, attempt};
 use girih_dsl::diagnostic::Diagnostic;
 use girih_dsl::source::Sources;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus")
-}
-
-fn entries() -> Vec<Value> {
-    let text =
-        std::fs::read_to_string(root().join("manifest.json")).expect("the manifest is in the repository");
-    serde_json::from_str(&text).expect("the manifest is JSON")
-}
-
-/// Sizes and consts as `girih run` gets them, and the inputs' dtypes and shapes.
-fn bindings(entry: &Value) -> Bindings {
-    let mut b = Bindings::default();
-    for (k, v) in entry["dims"].as_object().expect("dims") {
-        b.dims.insert(k.clone(), v.as_i64().expect("a dim"));
-    }
-    for (k, v) in entry["consts"].as_object().expect("consts") {
-        b.consts.insert(k.clone(), v.to_string());
-    }
-    for (k, v) in entry["inputs"].as_object().expect("inputs") {
-        let dims =
-            v["shape"].as_array().expect("a shape").iter().map(|d| d.as_i64().expect("a dim")).collect();
-        let dtype = DType::parse(v["dtype"].as_str().expect("a dtype")).expect("a known dtype");
-        b.inputs.insert(k.clone(), (dtype, dims));
-    }
-    b
-}
-
-fn run(entry: &Value) -> (Sources, Result<Bound, Vec<Diagnostic>>) {
-    let file = entry["tile_file"].as_str().expect("a file");
-    let text = std::fs::read_to_string(root().join(file)).expect("the file is in the repository");
-    let mut sources = Sources::default();
-    let loaded = module::load(file, &text, &mut sources, &|_| Err("no imports here".into()));
-    let bound = loaded.and_then(|m| bind(&m, entry["op"].as_str().expect("an op"), &bindings(entry)));
-    (sources, bound)
-}
 
 fn shown(sources: &Sources, d: &[Diagnostic]) -> String {
     let one = |d: &Diagnostic| format!("  {} {} {}\n", sources.place(d.span), d.code, d.message);
@@ -55,9 +18,9 @@ fn shown(sources: &Sources, d: &[Diagnostic]) -> String {
 fn every_accepted_entry_binds() {
     let mut wrong = String::new();
     let mut count = 0;
-    for entry in entries().iter().filter(|e| e.get("refuse").is_none()) {
+    for entry in all().iter().filter(|e| e.get("refuse").is_none()) {
         count += 1;
-        let (sources, bound) = run(entry);
+        let (sources, bound) = attempt(entry);
         match bound {
             Err(d) => wrong += &format!("{}:\n{}", entry["name"], shown(&sources, &d)),
             Ok(b) => {
@@ -93,9 +56,9 @@ fn every_accepted_entry_binds() {
 #[test]
 fn every_refused_entry_is_refused_in_its_line() {
     let mut wrong = String::new();
-    for entry in entries().iter().filter(|e| e.get("refuse").is_some()) {
+    for entry in all().iter().filter(|e| e.get("refuse").is_some()) {
         let line = entry["refuse"]["line"].as_u64().expect("a line") as usize;
-        let (sources, bound) = run(entry);
+        let (sources, bound) = attempt(entry);
         match (bound, line) {
             // Line 0: a fault at run time.
             (Ok(_), 0) => {}

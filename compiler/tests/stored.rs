@@ -1,28 +1,14 @@
 //! Choosing what is stored: where the choice value by value goes wrong, where it must stay, and the suite of the
 //! benchmarks, which the search must not make worse in the model.
 
+#[path = "common/words.rs"]
+mod words;
+
 use girih_compiler::ir::graph::{Graph, Stmt};
 use girih_compiler::ir::plan::{Form, Plan};
-use girih_compiler::pass::ast_to_graph::{Bindings, bind};
 use girih_compiler::pass::graph_to_plan::{PlanOptions, cost, plan};
-use girih_compiler::pass::module;
-use girih_dsl::source::Sources;
 use std::path::Path;
-
-/// An op of a text bound to `NAME=VALUE` words: sizes, and consts where the value is no number.
-fn graph(text: &str, op: &str, words: &str) -> Graph {
-    let mut b = Bindings::default();
-    for (name, value) in words.split(' ').filter_map(|w| w.split_once('=')) {
-        match value.parse() {
-            Ok(n) => b.dims.insert(name.into(), n).map(|_| ()),
-            Err(_) => b.consts.insert(name.into(), value.into()).map(|_| ()),
-        };
-    }
-    let mut sources = Sources::default();
-    let loaded = module::load("case.tile", text, &mut sources, &|_| Err("no imports here".into()));
-    let bound = loaded.and_then(|m| bind(&m, op, &b));
-    bound.unwrap_or_else(|d| panic!("{op}: {}", girih_dsl::render(&sources, &d, false))).graph
-}
+use words::graph;
 
 fn greedy(g: &Graph) -> Plan {
     plan(g, &PlanOptions { search: false, ..PlanOptions::default() })

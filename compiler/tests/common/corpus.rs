@@ -1,4 +1,5 @@
 //! The corpus: its entries, bound, with inputs.
+#![allow(dead_code)]
 
 use girih_compiler::host::HostTensor;
 use girih_compiler::ir::graph::Role;
@@ -6,6 +7,7 @@ use girih_compiler::pass::ast_to_graph::{Bindings, Bound, bind};
 use girih_compiler::pass::module;
 use girih_compiler::reference::Inputs;
 use girih_compiler::vocab::dtype::DType;
+use girih_dsl::diagnostic::Diagnostic;
 use girih_dsl::source::Sources;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -14,13 +16,17 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus")
 }
 
-/// The entries that are to be accepted; `ONLY` in the environment picks those whose name starts with it.
-pub fn entries() -> Vec<Value> {
+/// Every entry.
+pub fn all() -> Vec<Value> {
     let text =
         std::fs::read_to_string(root().join("manifest.json")).expect("the manifest is in the repository");
-    let all: Vec<Value> = serde_json::from_str(&text).expect("the manifest is JSON");
+    serde_json::from_str(&text).expect("the manifest is JSON")
+}
+
+/// The entries that are to be accepted; `ONLY` in the environment picks those whose name starts with it.
+pub fn entries() -> Vec<Value> {
     let only = std::env::var("ONLY").unwrap_or_default();
-    let accepted = all.into_iter().filter(|e| e.get("refuse").is_none());
+    let accepted = all().into_iter().filter(|e| e.get("refuse").is_none());
     accepted.filter(|e| e["name"].as_str().is_some_and(|n| n.starts_with(&only))).collect()
 }
 
@@ -42,14 +48,19 @@ pub fn bindings(entry: &Value) -> Bindings {
     b
 }
 
-/// An entry's graph.
-pub fn bound(entry: &Value) -> Bound {
+/// What binding an entry gives, with its sources.
+pub fn attempt(entry: &Value) -> (Sources, Result<Bound, Vec<Diagnostic>>) {
     let file = entry["tile_file"].as_str().expect("a file");
     let text = std::fs::read_to_string(root().join(file)).expect("the file is in the repository");
     let mut sources = Sources::default();
     let loaded = module::load(file, &text, &mut sources, &|_| Err("no imports here".into()));
     let bound = loaded.and_then(|m| bind(&m, entry["op"].as_str().expect("an op"), &bindings(entry)));
-    bound.unwrap_or_else(|d| panic!("{}: {}", entry["name"], d[0].message))
+    (sources, bound)
+}
+
+/// An entry's graph.
+pub fn bound(entry: &Value) -> Bound {
+    attempt(entry).1.unwrap_or_else(|d| panic!("{}: {}", entry["name"], d[0].message))
 }
 
 /// Small values, the same each run; integers inside their declared range, else below 3.

@@ -8,6 +8,7 @@ use crate::buffer::{DeviceBuffer, DevicePointer, alignment, download, upload};
 use crate::driver::check;
 use crate::error::{Error, Result};
 use crate::executable::{Executable, LoadedKernel};
+use crate::graph::Captured;
 use crate::stream::Stream;
 use crate::tensor_map;
 use cudarc::driver::sys;
@@ -106,12 +107,29 @@ enum Call {
         from: DevicePointer,
         to: DevicePointer,
     },
-    /// `counters` are the slots that hold the counter of this loop.
+    /// `counters` are the slots that hold the counter of this loop. `graph` is the whole loop in one driver call.
     Repeat {
         count: i64,
         counters: Vec<usize>,
         calls: Vec<Call>,
+        graph: Option<Captured>,
     },
+}
+
+/// Driver calls of a loop from which on, and up to which, it is made a graph: fewer gain nothing, and more take memory
+/// and time to prepare, since the loop's counter is an argument of each.
+const GRAPH_CALLS: std::ops::RangeInclusive<i64> = 8..=16384;
+
+impl Call {
+    /// Driver calls that it stands for.
+    fn count(&self) -> i64 {
+        match self {
+            Call::Repeat { count, calls, .. } => {
+                count.saturating_mul(calls.iter().map(Call::count).fold(0, i64::saturating_add))
+            }
+            _ => 1,
+        }
+    }
 }
 
 impl Prepared {
@@ -151,7 +169,7 @@ impl Prepared {
         if let Some(fault) = fault {
             upload(executable.device(), fault, &[0; FAULT_BYTES as usize])?;
         }
-        Ok(Prepared {
+        let mut prepared = Prepared {
             executable,
             pointers,
             fault,
@@ -160,7 +178,25 @@ impl Prepared {
             slot_pointers,
             _maps: maps,
             _workspace: workspace,
-        })
+        };
+        prepared.capture_loops();
+        Ok(prepared)
+    }
+
+    /// Makes graphs of the loops. Where the driver refuses, a loop stays what it is.
+    fn capture_loops(&mut self) {
+        let device = self.executable.device().clone();
+        let Prepared { calls, slots, slot_pointers, .. } = self;
+        for call in calls.iter_mut().filter(|c| GRAPH_CALLS.contains(&c.count())) {
+            if !matches!(call, Call::Repeat { .. }) {
+                continue;
+            }
+            let captured =
+                Captured::new(&device, |s| run(std::slice::from_ref(call), slots, slot_pointers, s));
+            if let (Call::Repeat { graph, .. }, Ok(captured)) = (call, captured) {
+                *graph = Some(captured);
+            }
+        }
     }
 
     pub fn executable(&self) -> &Executable {
@@ -211,7 +247,9 @@ fn run(calls: &[Call], slots: &mut [u64], pointers: &mut [*mut c_void], stream: 
             Call::Launch { kernel, first } => launch_kernel(kernel, &mut pointers[*first..], stream)?,
             Call::Fill { to, byte } => fill(*to, *byte, stream)?,
             Call::Copy { from, to } => copy(*from, *to, stream)?,
-            Call::Repeat { count, counters, calls } => {
+            // A graph is not launched into a capture.
+            Call::Repeat { graph: Some(graph), .. } if !stream.is_capturing()? => graph.launch(stream)?,
+            Call::Repeat { count, counters, calls, .. } => {
                 for i in 0..*count {
                     counters.iter().for_each(|&c| slots[c] = i as u64);
                     run(calls, slots, pointers, stream)?;
@@ -458,7 +496,7 @@ impl Builder<'_> {
             Step::Repeat { count, steps } => {
                 let mut own = Vec::new();
                 let calls = self.steps(steps, &mut own);
-                Some(Call::Repeat { count: *count, counters: own, calls })
+                Some(Call::Repeat { count: *count, counters: own, calls, graph: None })
             }
         }
     }

@@ -51,6 +51,14 @@ impl Stream {
         self.raw
     }
 
+    /// Whether what is launched on it now becomes part of a graph instead of running.
+    pub(crate) fn is_capturing(&self) -> Result<bool> {
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: the stream is live; the driver writes one value.
+        check("cuStreamIsCapturing", unsafe { sys::cuStreamIsCapturing(self.raw, &mut status) })?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
     /// Waits until all work on it is done.
     pub fn synchronize(&self) -> Result<()> {
         let _entered = self.device.enter()?;

@@ -424,6 +424,17 @@ pub enum Intrinsic {
     /// Waits until the kernels before this one in the stream have ended and what they wrote is seen; from here on the
     /// next one may start. Stands first in a body: such a kernel is launched before the one before it has ended.
     GridWait,
+    /// Gives a word to the other blocks of the grid: its place (an I64, 0 before) says that it is there, and holds it.
+    /// args: index, word (U32).
+    PublishWord {
+        mem: ParamId,
+    },
+    /// Waits until so many neighbouring words are published, by whatever block. args: index of the first, how many of
+    /// them are wanted (I32; the others are 0, and not looked at); outs: `count` U32.
+    AwaitWords {
+        mem: ParamId,
+        count: u8,
+    },
     /// Of the warp's lanes with the same low bits: how many stand before this one, how many there are.
     /// args: a U32 below 2^bits; outs: 2 I32. Full warp.
     MatchDigit {

@@ -400,6 +400,8 @@ impl<'a> Parser<'a> {
         let name = self.next()?;
         let op = match name {
             "cp_async" => Intrinsic::CpAsync { mem: ParamId(self.id('&')?), bytes: self.number()? },
+            "publish_word" => Intrinsic::PublishWord { mem: ParamId(self.id('&')?) },
+            "await_words" => Intrinsic::AwaitWords { mem: ParamId(self.id('&')?), count: self.number()? },
             "philox" => Intrinsic::Philox,
             "match_digit" => Intrinsic::MatchDigit { bits: self.number()? },
             "cp_async_wait" => Intrinsic::CpAsyncWait(self.number()?),

@@ -209,6 +209,8 @@ impl Printer<'_> {
     fn intrinsic(&mut self, op: Intrinsic, outs: &[Place], args: &[Expr]) {
         let name = match op {
             Intrinsic::CpAsync { mem, bytes } => format!("cp_async {} {bytes}", self.param(mem)),
+            Intrinsic::PublishWord { mem } => format!("publish_word {}", self.param(mem)),
+            Intrinsic::AwaitWords { mem, count } => format!("await_words {} {count}", self.param(mem)),
             Intrinsic::Philox => "philox".into(),
             Intrinsic::MatchDigit { bits } => format!("match_digit {bits}"),
             Intrinsic::CpAsyncWait(n) => format!("cp_async_wait {n}"),

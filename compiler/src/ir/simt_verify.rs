@@ -373,6 +373,12 @@ impl Verifier<'_> {
         if let Intrinsic::TmaPixels { map, rank } = op {
             tensor_map(self.k, map, rank, true)?;
         }
+        if let Intrinsic::PublishWord { mem } | Intrinsic::AwaitWords { mem, .. } = op {
+            let dtype = self.written(Mem::Global(mem))?;
+            if dtype != DType::I64 {
+                return Err(format!("words that are published in {}", dtype.name()));
+            }
+        }
         let (want_args, want_outs) = signature(op)?;
         if args.len() != want_args.len() || outs.len() != want_outs.len() {
             return Err(format!("{} operands and {} results", args.len(), outs.len()));
@@ -453,6 +459,8 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
             Err(format!("a copy of {bytes} bytes"))
         }
         Intrinsic::CpAsync { .. } => Ok((vec![Some(Ty::U32), None, Some(Ty::I32)], vec![])),
+        Intrinsic::PublishWord { .. } => Ok((vec![None, Some(Ty::U32)], vec![])),
+        Intrinsic::AwaitWords { count, .. } => Ok((vec![None, Some(Ty::I32)], vec![Ty::U32; count as usize])),
         Intrinsic::MatchDigit { .. } => Ok((vec![Some(Ty::U32)], vec![Ty::I32; 2])),
         Intrinsic::Philox => Ok((vec![Some(Ty::I64); 2], vec![Ty::U32; 4])),
         Intrinsic::CpAsyncCommit | Intrinsic::CpAsyncWait(_) | Intrinsic::GridWait => Ok((vec![], vec![])),

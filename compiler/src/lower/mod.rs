@@ -66,6 +66,7 @@ mod row_resident;
 mod row_split;
 pub mod scalar;
 pub mod scan;
+mod scan_ahead;
 mod scan_block;
 mod scan_flow;
 mod scan_law;

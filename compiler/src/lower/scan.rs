@@ -14,8 +14,8 @@ use super::read::to;
 use super::row_layout::{vector_read, vector_write};
 use super::scalar::{Emit, Num, add, and, arith, cmp, compare, int_of, int_op, lit32, mul, not};
 use super::scan_block::{Block, Layout};
-use super::scan_flow::{Totals, Vectors};
-use super::scan_law::{self, Algebra, Law};
+use super::scan_flow::Vectors;
+use super::scan_law::{self, Algebra, Law, values};
 use super::scan_step::{self, Linear};
 use super::{Lowering, MAX_GRID_X, Refusal};
 use crate::ir::graph::{
@@ -33,10 +33,6 @@ use std::rc::Rc;
 
 /// Elements that a thread holds.
 const HELD: i64 = 32;
-/// Points of a segment, where a row is cut.
-const SEGMENT: i64 = 8192;
-/// Rows that keep the device busy with a block each.
-const ENOUGH_ROWS: i64 = 96;
 /// Threads that keep the device busy.
 const ENOUGH_THREADS: i64 = 1 << 17;
 
@@ -72,22 +68,22 @@ enum Terms<'a> {
 
 /// One scan, taken apart.
 pub(super) struct Shape<'a> {
-    name: String,
-    target: TensorId,
+    pub name: String,
+    pub target: TensorId,
     pub axes: &'a [AxisId],
     /// Position in `axes`.
     pub along: usize,
-    span: Span,
+    pub span: Span,
     terms: Terms<'a>,
     /// Definitions at the scan's points that read it there.
     maps: Vec<&'a Define>,
     /// Something else reads the scan itself.
     stored: bool,
     /// Extents of the other axes.
-    rows: Vec<i64>,
+    pub rows: Vec<i64>,
     lo: i64,
-    n: i64,
-    ty: Ty,
+    pub n: i64,
+    pub ty: Ty,
     /// Not 0 once a result is not finite, where the law may make that of finite steps.
     flag: Option<BufferId>,
 }
@@ -146,7 +142,7 @@ impl<'a> Shape<'a> {
         matches!(&self.terms, Terms::Steps(l) if l.descending)
     }
 
-    fn law(&self) -> Law {
+    pub fn law(&self) -> Law {
         match &self.terms {
             Terms::Fold(s) => Law::Fold(s.combine),
             Terms::Steps(l) => l.law,
@@ -264,15 +260,14 @@ impl<'a> Shape<'a> {
         if rows > MAX_GRID_X || inner > 1 && (self.n <= 32 || inner >= 32) {
             return self.by_threads(cx, rows);
         }
-        let segments = (self.n + SEGMENT - 1) / SEGMENT;
-        if rows >= ENOUGH_ROWS || segments < 4 || rows * segments > MAX_GRID_X {
-            return self.by_rows(cx, rows);
+        match self.one_pass(cx, rows) {
+            Some(split) => self.by_segments(cx, rows, &split),
+            None => self.by_rows(cx, rows),
         }
-        self.by_segments(cx, rows, segments)
     }
 
     /// Binds the axes other than the scan's.
-    fn bind_rows(&self, e: &mut Emit<'a>, at: &[Num]) {
+    pub fn bind_rows(&self, e: &mut Emit<'a>, at: &[Num]) {
         let t = e.graph.tensor(self.target);
         let others = (0..t.dims.len()).filter(|&d| d != self.along);
         for (d, n) in others.zip(at) {
@@ -339,7 +334,7 @@ impl<'a> Shape<'a> {
     }
 
     /// What goes before the first point, if that is something.
-    fn start(&self, e: &mut Emit<'a>) -> Option<Vec<Expr>> {
+    pub fn start(&self, e: &mut Emit<'a>) -> Option<Vec<Expr>> {
         let Terms::Steps(l) = &self.terms else { return None };
         let init = l.init?;
         let v = e.scope(|e| {
@@ -411,11 +406,11 @@ impl<'a> Shape<'a> {
         Algebra { law: self.law(), ty: self.ty, dtype: self.dtype(e.graph), unit }
     }
 
-    fn position_ty(&self) -> Ty {
+    pub fn position_ty(&self) -> Ty {
         if self.n < i32::MAX as i64 / 2 { Ty::I32 } else { Ty::I64 }
     }
 
-    fn dtype(&self, graph: &Graph) -> dtype::DType {
+    pub fn dtype(&self, graph: &Graph) -> dtype::DType {
         graph.ty(self.roots().1).stored()
     }
 
@@ -572,7 +567,7 @@ impl<'a> Shape<'a> {
     // A block a row, several rows, or a segment of a row.
 
     /// Elements of a vector: as wide as some read or store allows.
-    fn width(&self, cx: &Lowering<'a>) -> i64 {
+    pub fn width(&self, cx: &Lowering<'a>) -> i64 {
         let graph = cx.graph;
         let axes = [self.axes[self.along]];
         let reads = self.reads(graph);
@@ -593,7 +588,7 @@ impl<'a> Shape<'a> {
 
     /// Elements that a thread holds, and most threads of a block. Pairs take twice the registers, beside the values that
     /// they are made of.
-    fn held(&self) -> (i64, i64) {
+    pub fn held(&self) -> (i64, i64) {
         let wide = if matches!(self.ty, Ty::F64 | Ty::I64) { 2 } else { 1 };
         if self.law() == Law::Affine { (HELD / 4 / wide, 512) } else { (HELD / wide, 1024) }
     }
@@ -624,107 +619,10 @@ impl<'a> Shape<'a> {
         let algebra = self.algebra(&mut e);
         let carry = self.start(&mut e).or_else(|| again.then(|| algebra.unit.clone()));
         let block = Block::new(&mut e, layout.clone(), algebra, carry, again);
-        let flow = Vectors::new(self, &mut e, &layout, valid, true);
+        let flow = Vectors::new(self, &mut e, &layout, valid);
         let ty = self.position_ty();
         let even = self.n % layout.chunk() == 0;
-        block.chunks(&mut e, (int_of(ty, 0), int_of(ty, self.n)), even, &flow, true);
-        cx.launch(e);
-        Ok(())
-    }
-
-    fn by_segments(&self, cx: &mut Lowering<'a>, rows: i64, segments: i64) -> Result<(), Refusal> {
-        let totals = self.totals(cx, &[rows, segments]);
-        self.segments(cx, rows, segments, &totals, None)?;
-        let before = self.totals(cx, &[rows, segments]);
-        self.prefixes(cx, [&totals, &before], rows, segments)?;
-        self.segments(cx, rows, segments, &totals, Some(&before))
-    }
-
-    /// A block a segment: its total, or (with what goes before every segment) its values.
-    fn segments(
-        &self,
-        cx: &mut Lowering<'a>,
-        rows: i64,
-        segments: i64,
-        totals: &[BufferId],
-        before: Option<&[BufferId]>,
-    ) -> Result<(), Refusal> {
-        let layout = Layout::new(SEGMENT, self.width(cx), self.held().0, 256);
-        let again = SEGMENT > layout.chunk();
-        let mut e = self.begin(cx, &layout, rows * segments)?;
-        let mut dims = self.rows.clone();
-        dims.push(segments);
-        let mut at = decode(&mut e, Num { expr: Expr::Special(Special::BlockX), ty: Ty::I32 }, &dims);
-        let number = at.pop().expect("the segments were pushed as a dim");
-        let part = self.segment(&mut e, &number, SEGMENT);
-        self.bind_rows(&mut e, &at);
-        let algebra = self.algebra(&mut e);
-        let first = match before {
-            None => algebra.unit.clone(),
-            Some(buffers) => {
-                let start = self.start(&mut e);
-                let first = self.vars(&mut e, "first", start.clone().unwrap_or(algebra.unit.clone()));
-                let later = cmp(CmpOp::Gt, to(number, Ty::I32), lit32(0));
-                let place = super::scalar::sub(Expr::Special(Special::BlockX), lit32(1));
-                let p: Vec<_> = buffers.iter().map(|&b| e.pointer(b, false)).collect();
-                e.if_then(later, |e| {
-                    let load = |p: &ParamId| Expr::Load(Mem::Global(*p), Box::new(place.clone()));
-                    let mut all: Vec<Expr> = p.iter().map(load).collect();
-                    if let Some(start) = &start {
-                        let loaded = self.vars(e, "ahead", all);
-                        all = algebra.both(e, start, &values(&loaded));
-                    }
-                    first.iter().zip(all).for_each(|(&f, v)| e.push(Stmt::Set(f, v)));
-                });
-                values(&first)
-            }
-        };
-        let again = again || before.is_none();
-        let block = Block::new(&mut e, layout.clone(), algebra, Some(first), again);
-        let flow = Vectors::new(self, &mut e, &layout, None, before.is_some());
-        block.chunks(
-            &mut e,
-            (part.lo, part.hi),
-            self.n % SEGMENT == 0 && SEGMENT % layout.chunk() == 0,
-            &flow,
-            before.is_some(),
-        );
-        if let (None, Some(carry)) = (before, &block.carry) {
-            let first = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
-            let p: Vec<_> = totals.iter().map(|&b| e.pointer(b, true)).collect();
-            let at = Expr::Special(Special::BlockX);
-            e.if_then(first, |e| {
-                for (&p, &c) in p.iter().zip(carry) {
-                    e.push(Stmt::Store(Mem::Global(p), at.clone(), Expr::Var(c)));
-                }
-            });
-        }
-        cx.launch(e);
-        Ok(())
-    }
-
-    /// The combination of all segments up to each, a block a row.
-    fn prefixes(
-        &self,
-        cx: &mut Lowering<'a>,
-        [totals, before]: [&[BufferId]; 2],
-        rows: i64,
-        segments: i64,
-    ) -> Result<(), Refusal> {
-        let layout = Layout::new(segments, 1, 8, 256);
-        let layout = Layout { per_block: 1, lanes: layout.lanes.max(32), ..layout };
-        let mut e = self.begin(cx, &layout, rows)?;
-        let again = segments > layout.chunk();
-        let algebra = self.algebra(&mut e);
-        let carry = again.then(|| algebra.unit.clone());
-        let block = Block::new(&mut e, layout.clone(), algebra, carry, again);
-        let base = mul(Expr::Special(Special::BlockX), lit32(segments as i32));
-        let base = e.named("base", Ty::I32, base);
-        let from = totals.iter().map(|&b| e.pointer(b, false)).collect();
-        let into = before.iter().map(|&b| e.pointer(b, true)).collect();
-        let flow = Totals { from, into, base };
-        let range = (int_of(Ty::I32, 0), int_of(Ty::I32, segments));
-        block.chunks(&mut e, range, segments % layout.chunk() == 0, &flow, true);
+        block.chunks(&mut e, (int_of(ty, 0), int_of(ty, self.n)), even, &flow);
         cx.launch(e);
         Ok(())
     }
@@ -744,7 +642,7 @@ impl<'a> Shape<'a> {
             .collect()
     }
 
-    fn begin(&self, cx: &mut Lowering<'a>, layout: &Layout, blocks: i64) -> Result<Emit<'a>, Refusal> {
+    pub fn begin(&self, cx: &mut Lowering<'a>, layout: &Layout, blocks: i64) -> Result<Emit<'a>, Refusal> {
         if blocks > MAX_GRID_X {
             return Err(Refusal::new(self.span, format!("{} has too many rows for a grid", self.name)));
         }
@@ -754,10 +652,6 @@ impl<'a> Shape<'a> {
         e.line(self.span);
         Ok(e)
     }
-}
-
-fn values(vars: &[VarId]) -> Vec<Expr> {
-    vars.iter().map(|&v| Expr::Var(v)).collect()
 }
 
 fn thread() -> Num {

@@ -4,9 +4,8 @@
 //! warps' totals through shared memory; rows longer than a block takes at a time come in chunks with a carry.
 //! The order of operands is kept, and how they are put together depends on the sizes alone.
 
-use super::row_reduce::shuffle;
 use super::scalar::{Emit, Num, add, arith, cmp, int_of, lit32};
-use super::scan_law::Algebra;
+use super::scan_law::{Algebra, values};
 use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Mem, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll, VarId,
 };
@@ -62,9 +61,13 @@ pub trait Flow<'a> {
     fn load(&self, e: &mut Emit<'a>, first: &Num, vector: i64);
     /// Sets `items[at + i]` to the term at each point of a vector; an array a component of the algebra.
     fn terms(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]);
-    /// Whether it takes all components of the results, not the last alone.
-    fn whole(&self) -> bool {
+    /// Whether what goes before a chunk is found by `ahead`.
+    fn looks_back(&self) -> bool {
         false
+    }
+    /// What goes before the block's chunk, of which this is the combination. All threads of the block call it.
+    fn ahead(&self, _: &mut Emit<'a>, _: &Algebra, total: &[Expr]) -> Vec<Expr> {
+        total.to_vec()
     }
     /// Takes the combination of all terms up to each point of a vector.
     fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]);
@@ -110,10 +113,6 @@ impl Block {
         Block { layout, algebra, row, side, warp, shared, carry, again }
     }
 
-    fn vars(values: &[VarId]) -> Vec<Expr> {
-        values.iter().map(|&v| Expr::Var(v)).collect()
-    }
-
     fn elems(items: &[ArrayId], i: i64) -> Vec<Expr> {
         items.iter().map(|&a| Expr::Elem(a, Box::new(lit32(i as i32)))).collect()
     }
@@ -122,30 +121,8 @@ impl Block {
         items.iter().zip(values).for_each(|(&a, v)| e.push(Stmt::SetElem(a, lit32(i as i32), v)));
     }
 
-    fn shuffled(&self, e: &mut Emit<'_>, values: &[VarId], kind: ShuffleKind, lane: &Expr) -> Vec<Expr> {
-        values.iter().map(|&v| shuffle(e, self.algebra.ty, Expr::Var(v), kind, lane)).collect()
-    }
-
-    /// `values` where a condition holds, else the empty stretch.
-    fn or_unit(&self, cond: &Expr, values: Vec<Expr>) -> Vec<Expr> {
-        let pick =
-            |(v, u): (Expr, &Expr)| Expr::Select(Box::new(cond.clone()), Box::new(v), Box::new(u.clone()));
-        values.into_iter().zip(&self.algebra.unit).map(pick).collect()
-    }
-
-    fn in_vars(&self, e: &mut Emit<'_>, name: &str, values: Vec<Expr>) -> Vec<VarId> {
-        values.into_iter().map(|v| e.let_var(name, self.algebra.ty, v)).collect()
-    }
-
     /// One chunk from position `start`; positions from `end` on are outside (`None`: all are inside).
-    pub fn chunk<'a>(
-        &self,
-        e: &mut Emit<'a>,
-        start: &Num,
-        end: Option<&Num>,
-        flow: &dyn Flow<'a>,
-        wanted: bool,
-    ) {
+    pub fn chunk<'a>(&self, e: &mut Emit<'a>, start: &Num, end: Option<&Num>, flow: &dyn Flow<'a>) {
         let Layout { vectors, width, .. } = self.layout;
         let len = (vectors * width) as u32;
         let items: Vec<ArrayId> =
@@ -162,31 +139,19 @@ impl Block {
             within(e, inside, |e| flow.terms(e, at, j as i64, &items));
         }
         let (before, total) = self.in_warp(e, &items);
-        let base = self.in_block(e, total);
-        if !wanted {
-            return;
-        }
+        let base = self.in_block(e, total, flow);
         for (j, (at, inside)) in places.iter().enumerate() {
             let first = match (&base, &before[j]) {
                 (Some(b), Some(p)) => Some(self.algebra.both(e, b, p)),
                 (b, p) => b.clone().or(p.clone()),
             };
             if let Some(first) = first {
-                let first = Self::vars(&self.in_vars(e, "before", first));
+                let first = values(&self.algebra.vars(e, "before", first));
                 let result = &items[items.len() - 1..];
                 for i in j as i64 * width..(j as i64 + 1) * width {
                     let own = Self::elems(&items, i);
-                    match flow.whole() {
-                        true => {
-                            let v = self.algebra.both(e, &first, &own);
-                            let v = Self::vars(&self.in_vars(e, "whole", v));
-                            Self::set_elems(e, &items, i, v);
-                        }
-                        false => {
-                            let v = self.algebra.result(e, &first, &own);
-                            Self::set_elems(e, result, i, vec![v]);
-                        }
-                    }
+                    let v = self.algebra.result(e, &first, &own);
+                    Self::set_elems(e, result, i, vec![v]);
                 }
             }
             within(e, inside, |e| flow.results(e, at, j as i64, &items));
@@ -221,24 +186,24 @@ impl Block {
         for j in 0..vectors {
             for i in j * width + 1..(j + 1) * width {
                 let v = self.algebra.both(e, &Self::elems(items, i - 1), &Self::elems(items, i));
-                let v = if v.len() > 1 { Self::vars(&self.in_vars(e, "next", v)) } else { v };
+                let v = if v.len() > 1 { values(&self.algebra.vars(e, "next", v)) } else { v };
                 Self::set_elems(e, items, i, v);
             }
-            let sum = self.in_vars(e, "sum", Self::elems(items, (j + 1) * width - 1));
-            self.warp_scan(e, &sum, side);
+            let sum = self.algebra.vars(e, "sum", Self::elems(items, (j + 1) * width - 1));
+            self.algebra.warp_scan(e, &sum, side);
             let mut own = running.clone();
             if side > 1 {
-                let left = self.shuffled(e, &sum, ShuffleKind::Up, &lit32(1));
+                let left = self.algebra.shuffled(e, &sum, ShuffleKind::Up, &lit32(1));
                 let inner = cmp(CmpOp::Gt, self.side.clone(), lit32(0));
-                let left = self.or_unit(&inner, left);
-                let left = Self::vars(&self.in_vars(e, "left", left));
+                let left = self.algebra.or_unit(&inner, left);
+                let left = values(&self.algebra.vars(e, "left", left));
                 own = Some(match own {
                     Some(r) => self.algebra.both(e, &r, &left),
                     None => left,
                 });
             }
             before.push(own.map(|v| self.algebra.named(e, "ahead", v)));
-            let total = if side > 1 { self.last_of_side(e, &sum) } else { Self::vars(&sum) };
+            let total = if side > 1 { self.last_of_side(e, &sum) } else { values(&sum) };
             let next = match running {
                 Some(r) => self.algebra.both(e, &r, &total),
                 None => total,
@@ -248,32 +213,14 @@ impl Block {
         (before, running.unwrap_or_else(|| self.algebra.unit.clone()))
     }
 
-    /// Inclusive scan of a value over `side` neighbouring lanes.
-    fn warp_scan(&self, e: &mut Emit<'_>, sum: &[VarId], side: i64) {
-        let lane = super::scalar::int_op(IntOp::And, Expr::Special(Special::Lane), lit32(side as i32 - 1));
-        let lane = if side == 1 { lit32(0) } else { e.named("lane", Ty::I32, lane) };
-        let mut step = 1;
-        while step < side {
-            let left = self.shuffled(e, sum, ShuffleKind::Up, &lit32(step as i32));
-            let far = cmp(CmpOp::Ge, lane.clone(), lit32(step as i32));
-            e.if_then(far, |e| {
-                let v = self.algebra.both(e, &left, &Self::vars(sum));
-                // All are made before one is set.
-                let v = if v.len() > 1 { Self::vars(&self.in_vars(e, "next", v)) } else { v };
-                sum.iter().zip(v).for_each(|(&s, v)| e.push(Stmt::Set(s, v)));
-            });
-            step *= 2;
-        }
-    }
-
     fn last_of_side(&self, e: &mut Emit<'_>, sum: &[VarId]) -> Vec<Expr> {
         let last = self.layout.side() as i32 - 1;
         let lane = super::scalar::int_op(IntOp::Or, Expr::Special(Special::Lane), lit32(last));
-        self.shuffled(e, sum, ShuffleKind::Index, &lane)
+        self.algebra.shuffled(e, sum, ShuffleKind::Index, &lane)
     }
 
     /// What goes before this warp's stretch; moves the carry on.
-    fn in_block(&self, e: &mut Emit<'_>, total: Vec<Expr>) -> Option<Vec<Expr>> {
+    fn in_block<'a>(&self, e: &mut Emit<'a>, total: Vec<Expr>, flow: &dyn Flow<'a>) -> Option<Vec<Expr>> {
         let (mut base, mut all) = (None, total.clone());
         if !self.shared.is_empty() {
             let warps = self.layout.warps();
@@ -288,7 +235,7 @@ impl Block {
                 }
             });
             e.push(Stmt::Barrier);
-            let sum = self.in_vars(e, "sum", self.algebra.unit.clone());
+            let sum = self.algebra.vars(e, "sum", self.algebra.unit.clone());
             let mine = cmp(CmpOp::Lt, lane.clone(), lit32(warps as i32));
             let place = add(first, lane);
             e.if_then(mine, |e| {
@@ -296,26 +243,34 @@ impl Block {
                     e.push(Stmt::Set(v, Expr::Load(Mem::Shared(s), Box::new(place.clone()))));
                 }
             });
-            self.warp_scan(e, &sum, warps);
+            self.algebra.warp_scan(e, &sum, warps);
             let left = super::scalar::sub(self.warp.clone(), lit32(1));
-            let left = self.shuffled(e, &sum, ShuffleKind::Index, &left);
+            let left = self.algebra.shuffled(e, &sum, ShuffleKind::Index, &left);
             let inner = cmp(CmpOp::Gt, self.warp.clone(), lit32(0));
-            let left = self.or_unit(&inner, left);
-            base = Some(Self::vars(&self.in_vars(e, "base", left)));
-            if self.again {
-                all = self.shuffled(e, &sum, ShuffleKind::Index, &lit32(warps as i32 - 1));
+            let left = self.algebra.or_unit(&inner, left);
+            base = Some(values(&self.algebra.vars(e, "base", left)));
+            if self.again || flow.looks_back() {
+                all = self.algebra.shuffled(e, &sum, ShuffleKind::Index, &lit32(warps as i32 - 1));
             }
         }
+        if flow.looks_back() {
+            let before = flow.ahead(e, &self.algebra, &all);
+            let own = match base {
+                Some(b) => self.algebra.both(e, &before, &b),
+                None => before,
+            };
+            return Some(values(&self.algebra.vars(e, "base", own)));
+        }
         let Some(carry) = &self.carry else { return base };
-        let before = Self::vars(carry);
+        let before = values(carry);
         let own = match base {
             Some(b) => self.algebra.both(e, &before, &b),
             None => before.clone(),
         };
-        let own = Self::vars(&self.in_vars(e, "base", own));
+        let own = values(&self.algebra.vars(e, "base", own));
         if self.again {
             let next = self.algebra.both(e, &before, &all);
-            let next = if next.len() > 1 { Self::vars(&self.in_vars(e, "next", next)) } else { next };
+            let next = if next.len() > 1 { values(&self.algebra.vars(e, "next", next)) } else { next };
             carry.iter().zip(next).for_each(|(&c, n)| e.push(Stmt::Set(c, n)));
             if !self.shared.is_empty() {
                 e.push(Stmt::Barrier);
@@ -325,21 +280,14 @@ impl Block {
     }
 
     /// All chunks of the positions `lo..hi`, of which there are at most `most`.
-    pub fn chunks<'a>(
-        &self,
-        e: &mut Emit<'a>,
-        (lo, hi): (Num, Num),
-        even: bool,
-        flow: &dyn Flow<'a>,
-        wanted: bool,
-    ) {
+    pub fn chunks<'a>(&self, e: &mut Emit<'a>, (lo, hi): (Num, Num), even: bool, flow: &dyn Flow<'a>) {
         let end = (!even).then_some(&hi);
         if !self.again {
-            return self.chunk(e, &lo, end, flow, wanted);
+            return self.chunk(e, &lo, end, flow);
         }
         let var = e.kernel.var("chunk", lo.ty);
         let start = Num { expr: Expr::Var(var), ty: lo.ty };
-        let body = e.block(|e| self.chunk(e, &start, end, flow, wanted));
+        let body = e.block(|e| self.chunk(e, &start, end, flow));
         let step = int_of(lo.ty, self.layout.chunk()).expr;
         e.push(Stmt::For { var, lo: lo.expr, hi: hi.expr.clone(), step, unroll: Unroll::None, body });
     }

@@ -1,13 +1,13 @@
-//! Where a scan's terms come from and its results go: vectors of tensors, or totals in workspaces.
+//! Where a scan's terms come from and its results go: vectors of tensors.
 
 use super::map;
 use super::read::Index;
 use super::row_layout::{vector_read, vector_write};
-use super::scalar::{Emit, Num, add, arith, int_of, lit32};
+use super::scalar::{Emit, Num, arith, int_of, lit32};
 use super::scan::Shape;
 use super::scan_block::{Flow, Layout};
 use crate::ir::graph::{AxisId, Expr as Node, ExprId, Graph};
-use crate::ir::simt::{ArrayId, Expr, IntOp, Mem, ParamId, Stmt, Ty};
+use crate::ir::simt::{ArrayId, Expr, IntOp, Mem, Stmt, Ty};
 
 /// A read that comes in vectors.
 struct Loaded {
@@ -34,7 +34,6 @@ impl<'s, 'a> Vectors<'s, 'a> {
         e: &mut Emit<'a>,
         layout: &Layout,
         valid: Option<Expr>,
-        stores: bool,
     ) -> Vectors<'s, 'a> {
         let graph = e.graph;
         let along = shape.axes[shape.along];
@@ -48,8 +47,8 @@ impl<'s, 'a> Vectors<'s, 'a> {
                 loaded.push(Loaded { expr, read, array, chunk });
             }
         }
-        let outs = if stores { shape.outs() } else { Vec::new() };
-        let outs = outs
+        let outs = shape
+            .outs()
             .into_iter()
             .map(|(t, own)| {
                 let home = e.home(t);
@@ -172,37 +171,6 @@ impl<'a> Flow<'a> for Vectors<'_, 'a> {
         match self.valid.clone() {
             Some(valid) => e.if_then(valid, work),
             None => e.scope(work),
-        }
-    }
-}
-
-/// Totals of segments in a workspace a component.
-pub(super) struct Totals {
-    pub from: Vec<ParamId>,
-    pub into: Vec<ParamId>,
-    pub base: Expr,
-}
-
-impl<'a> Flow<'a> for Totals {
-    fn load(&self, _: &mut Emit<'a>, _: &Num, _: i64) {}
-
-    fn whole(&self) -> bool {
-        true
-    }
-
-    fn terms(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
-        let place = add(self.base.clone(), first.expr.clone());
-        for (&from, &items) in self.from.iter().zip(items) {
-            let x = Expr::Load(Mem::Global(from), Box::new(place.clone()));
-            e.push(Stmt::SetElem(items, lit32(vector as i32), x));
-        }
-    }
-
-    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
-        let place = add(self.base.clone(), first.expr.clone());
-        for (&into, &items) in self.into.iter().zip(items) {
-            let v = Expr::Elem(items, Box::new(lit32(vector as i32)));
-            e.push(Stmt::Store(Mem::Global(into), place.clone(), v));
         }
     }
 }

@@ -415,6 +415,11 @@ impl<'a> Printer<'a> {
         {
             let from = self.writer.address(Mem::Global(mem), index);
             operands.extend([self.any(to), from, self.any(valid)]);
+        } else if let Intrinsic::PublishWord { mem } | Intrinsic::AwaitWords { mem, .. } = op
+            && let [index, word] = args
+        {
+            let at = self.writer.address(Mem::Global(mem), index);
+            operands.extend([at, self.any(word)]);
         } else {
             operands.extend(args.iter().map(|a| self.writer.expr(a, Prec::Any)));
         }

@@ -68,6 +68,7 @@ pub fn waits_for(stop: Option<Stop>) -> String {
         Some(Stop::Named(id, threads)) => {
             format!("this warp waits at barrier {id} for {threads} threads, and the others do not come")
         }
+        Some(Stop::Words) => "this warp waits for words that no block that runs will publish".into(),
         _ => "this warp waits".into(),
     }
 }
@@ -141,7 +142,7 @@ impl<'a> Block<'a> {
     }
 
     /// Lets those go on that wait for nothing any more. False if all warps have ended.
-    fn wake(&mut self, warps: &mut [Warp], stops: &mut [Option<Stop>]) -> Result<bool, SimError> {
+    pub fn wake(&mut self, warps: &mut [Warp], stops: &mut [Option<Stop>]) -> Result<bool, SimError> {
         if stops.iter().all(|s| *s == Some(Stop::End)) {
             return Ok(false);
         }

@@ -24,6 +24,8 @@ pub struct Code {
     pub shared_bytes: usize,
     /// Warps are ordered by barriers of their own too (mbarriers, named barriers), not all at once alone.
     pub ordered_apart: bool,
+    /// Blocks wait for each other.
+    pub awaits: bool,
     /// log2 of the shadow's granule in shared memory.
     pub shared_granule: u32,
     /// (first byte, bytes) of each shared array, and its name.

@@ -85,6 +85,7 @@ impl<'a> Compiler<'a> {
             scalars: Vec::new(),
             elems: elems as usize,
             ordered_apart: false,
+            awaits: false,
             shared_bytes: kernel.shared_bytes() as usize,
             shared_granule: granule(kernel),
             shared: shared_layout(kernel),
@@ -565,6 +566,12 @@ impl<'a> Compiler<'a> {
         let mut args: Vec<Expr> = args.to_vec();
         if let (Intrinsic::CpAsync { .. }, [_, index, _]) = (op, &mut args[..]) {
             *index = Expr::Cast(Ty::I64, Box::new(index.clone()));
+        }
+        if let (Intrinsic::PublishWord { .. } | Intrinsic::AwaitWords { .. }, [index, _]) =
+            (op, &mut args[..])
+        {
+            *index = Expr::Cast(Ty::I64, Box::new(index.clone()));
+            self.code.awaits |= matches!(op, Intrinsic::AwaitWords { .. });
         }
         let operands = self.operands(&args.iter().collect::<Vec<_>>())?;
         let regs = operands.iter().map(|o| o.reg).collect();

@@ -14,6 +14,7 @@ use super::engine;
 use super::engine_ptx;
 use super::lanes::{LANES, Reg, lanes};
 use super::report::{Fail, Kind};
+use super::resident;
 use super::shared::{self, Shared};
 use super::warp::{Stop, Warp};
 use crate::ir::simt::Intrinsic;
@@ -207,6 +208,8 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::MatchDigit { bits } => format!("match_digit<{bits}>"),
         Intrinsic::CpAsyncCommit => "cp_async_commit".into(),
         Intrinsic::GridWait => "grid_wait".into(),
+        Intrinsic::PublishWord { .. } => "publish_word".into(),
+        Intrinsic::AwaitWords { count, .. } => format!("await_words_{count}"),
         Intrinsic::CpAsyncWait(n) => format!("cp_async_wait<{n}>"),
         Intrinsic::LdMatrix { count, trans } => {
             format!("ldmatrix_x{count}{}", if trans { "_trans" } else { "" })
@@ -253,6 +256,7 @@ pub fn definition(op: Intrinsic) -> String {
              asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n}\n"
                 .into()
         }
+        op @ (Intrinsic::PublishWord { .. } | Intrinsic::AwaitWords { .. }) => resident::definition(op),
         Intrinsic::CpAsyncCommit => "__device__ __forceinline__ void cp_async_commit() {\n    \
              asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n}\n"
             .into(),
@@ -402,6 +406,12 @@ impl Block<'_> {
                     w.groups[i] += 1;
                 }
                 return Ok(None);
+            }
+            Intrinsic::PublishWord { mem } => self.publish_word(w, mem, args)?,
+            Intrinsic::AwaitWords { mem, .. } => {
+                if !self.await_words(w, mem, outs, args)? {
+                    return Ok(Some(Stop::Words));
+                }
             }
             Intrinsic::CpAsyncWait(n) => return self.cp_async_wait(w, n as u32).map(|()| None),
             Intrinsic::Philox => philox(w, outs, args),

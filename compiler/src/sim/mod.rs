@@ -5,8 +5,9 @@
 //! blocks run in parallel (`run.rs`). Memory has a shadow (`memory.rs`, `shared.rs`), by which accesses out of
 //! bounds, reads of what nothing wrote, and races are found; errors carry the `.tile` place (`report.rs`).
 //!
-//! What it does not model: a block that waits in a loop for another block's write may wait for ever (blocks are
-//! not fair to each other); `While` rounds are therefore limited.
+//! Blocks that wait for words of others are resident a few at a time, in the order that suits them least
+//! (`resident.rs`). What it does not model: a block that waits for another's write in a loop of its own may wait for
+//! ever; `While` rounds are therefore limited.
 
 mod access;
 mod block;
@@ -23,6 +24,7 @@ mod lanes;
 mod memory;
 mod ops;
 mod report;
+mod resident;
 mod run;
 mod shared;
 mod warp;

@@ -6,6 +6,7 @@ use super::code::{Code, Op};
 use super::compile::compile;
 use super::memory::{Buffer, TAGS};
 use super::report::{Conflict, Counters, KernelReport, Kind, SimError};
+use super::resident;
 use crate::host::HostTensor;
 use crate::ir::program::{self, Arg, BufferRole, Launch, Program, Step};
 use crate::ir::simt::{Kernel, ParamKind, TensorMap};
@@ -320,6 +321,9 @@ fn value_bits(v: Value) -> u64 {
 fn run_grid(code: &Code, cx: &LaunchCx, checks: bool) -> Result<Counters, SimError> {
     if cx.cluster > 1 {
         return run_clusters(code, cx, checks);
+    }
+    if code.awaits {
+        return resident::run(code, cx, checks);
     }
     let blocks = cx.fences.len() as u64;
     let failed = AtomicU64::new(u64::MAX);

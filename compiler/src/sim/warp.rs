@@ -55,6 +55,8 @@ pub enum Stop {
     Phase(u32, u32),
     /// At the cluster's barrier.
     Cluster,
+    /// For words of other blocks.
+    Words,
     End,
 }
 

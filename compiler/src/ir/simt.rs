@@ -359,6 +359,7 @@ pub enum ShuffleKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AtomicOp {
     Add,
+    /// Of floats too, as `max` and `min` are defined; the memory must not hold a NaN whose sign is set.
     Min,
     Max,
     Or,

@@ -525,28 +525,20 @@ F float random_normal(i64 seed, i64 counter) {
     // Atomic operations that the hardware does not have.
     plain(
         "atomic_min_f32",
-        &["min_f32"],
+        &[],
         "F float atomic_min_f32(float* p, float v) {
-    int* const q = (int*)p;
-    int old = *q, seen;
-    do {
-        seen = old;
-        old = atomicCAS(q, seen, __float_as_int(min_f32(__int_as_float(seen), v)));
-    } while (old != seen);
-    return __int_as_float(old);
+    // Floats without a sign are ordered as integers, those with one the other way round; the NaN of all bits is the least.
+    const int b = v != v ? -1 : __float_as_int(v);
+    return __int_as_float(b >= 0 ? atomicMin((int*)p, b) : int(atomicMax((u32*)p, u32(b))));
 }",
     ),
     plain(
         "atomic_max_f32",
-        &["max_f32"],
+        &[],
         "F float atomic_max_f32(float* p, float v) {
-    int* const q = (int*)p;
-    int old = *q, seen;
-    do {
-        seen = old;
-        old = atomicCAS(q, seen, __float_as_int(max_f32(__int_as_float(seen), v)));
-    } while (old != seen);
-    return __int_as_float(old);
+    // As for the least; the greatest is the NaN of all bits but the sign.
+    const int b = v != v ? 0x7fffffff : __float_as_int(v);
+    return __int_as_float(b >= 0 ? atomicMax((int*)p, b) : int(atomicMin((u32*)p, u32(b))));
 }",
     ),
     plain(

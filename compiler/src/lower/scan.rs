@@ -1,9 +1,10 @@
 //! Form `scan`: prefix combinations along one axis, and what is mapped over the same points.
 //!
 //! Along the contiguous axis a block takes a row, or several short ones (`scan_block.rs`); long axes with few rows
-//! are cut in segments: their totals first, then each segment with the combination of all totals before it. Along
-//! another axis neighbouring threads take neighbouring rows, each its row or a segment of it. The order of operands
-//! is kept, and is the same in every run.
+//! are cut in segments, a block each, in one pass (`scan_ahead.rs`). Along another axis neighbouring threads take
+//! neighbouring rows: each its whole row, of which much is copied ahead (`scan_ring.rs`), or, where rows are few or reads not
+//! of that kind, a segment of it: their totals first, then each segment with the combination of all before it. The order of
+//! operands is kept, and is the same in every run.
 //!
 //! A product of factors may leave the range of a float where the serial definition stays inside it, and an infinite
 //! factor times a carry of 0 is NaN. No such value becomes finite again by the law, so the last pass notes results that are
@@ -33,6 +34,8 @@ use std::rc::Rc;
 
 /// Elements that a thread holds.
 const HELD: i64 = 32;
+/// Terms that may be combined one after the other.
+const CHAIN: i64 = 1 << 16;
 /// Threads that keep the device busy.
 const ENOUGH_THREADS: i64 = 1 << 17;
 
@@ -76,7 +79,7 @@ pub(super) struct Shape<'a> {
     pub span: Span,
     terms: Terms<'a>,
     /// Definitions at the scan's points that read it there.
-    maps: Vec<&'a Define>,
+    pub maps: Vec<&'a Define>,
     /// Something else reads the scan itself.
     stored: bool,
     /// Extents of the other axes.
@@ -153,6 +156,10 @@ impl<'a> Shape<'a> {
         let rows: i64 = self.rows.iter().product();
         if rows == 0 || self.n == 0 {
             return Ok(());
+        }
+        let serial = !matches!(self.terms, Terms::Fold(_)) || self.n <= CHAIN;
+        if let Some(ring) = self.ring(cx, rows).filter(|_| serial) {
+            return self.by_ring(cx, rows, &ring);
         }
         if !self.multiplies() {
             return self.lower_rows(cx, rows);
@@ -241,18 +248,62 @@ impl<'a> Shape<'a> {
         let ty = part.lo.ty;
         let var = e.kernel.var("i", ty);
         let body = e.block(|e| {
-            let at = Num { expr: Expr::Var(var), ty };
-            e.scope(|e| {
-                self.bind_along(e, &at);
-                e.stage(self.target, Rc::new(move |_: &mut Emit<'a>, _: &Read| Some(Expr::Var(state))));
-                let v = e.num_as(l.define.value, self.ty);
-                e.unstage(self.target);
-                e.push(Stmt::Set(state, v));
-            });
-            each(e, &at, Expr::Var(state));
+            self.step(e, l, &Num { expr: Expr::Var(var), ty }, state, each);
         });
         let (lo, hi, step) = (part.lo.expr.clone(), part.hi.expr.clone(), int_of(ty, 1).expr);
         e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::None, body });
+    }
+
+    /// One step as it is written.
+    fn step(
+        &self,
+        e: &mut Emit<'a>,
+        l: &Linear<'a>,
+        at: &Num,
+        state: VarId,
+        each: &dyn Fn(&mut Emit<'a>, &Num, Expr),
+    ) {
+        e.scope(|e| {
+            self.bind_along(e, at);
+            e.stage(self.target, Rc::new(move |_: &mut Emit<'a>, _: &Read| Some(Expr::Var(state))));
+            let v = e.num_as(l.define.value, self.ty);
+            e.unstage(self.target);
+            e.push(Stmt::Set(state, v));
+        });
+        each(e, at, Expr::Var(state));
+    }
+
+    /// The point at a position, in order: a term, or a step as it is written.
+    pub fn next(
+        &self,
+        e: &mut Emit<'a>,
+        algebra: &Algebra,
+        at: &Num,
+        acc: &[VarId],
+        each: &dyn Fn(&mut Emit<'a>, &Num, Expr),
+    ) {
+        match &self.terms {
+            Terms::Fold(_) => self.next_term(e, algebra, at, acc, each),
+            Terms::Steps(l) => {
+                self.step(e, l, at, *acc.last().expect("an algebra has a component"), each);
+            }
+        }
+    }
+
+    fn next_term(
+        &self,
+        e: &mut Emit<'a>,
+        algebra: &Algebra,
+        at: &Num,
+        acc: &[VarId],
+        each: &dyn Fn(&mut Emit<'a>, &Num, Expr),
+    ) {
+        let x = algebra.vars(e, "x", algebra.unit.clone());
+        self.term(e, at, &[], &|e, v| {
+            x.iter().zip(v).for_each(|(&x, v)| e.push(Stmt::Set(x, v)));
+        });
+        self.take(e, algebra, acc, &values(&x));
+        each(e, at, Expr::Var(*acc.last().expect("an algebra has a component")));
     }
 
     fn lower_rows(&self, cx: &mut Lowering<'a>, rows: i64) -> Result<(), Refusal> {
@@ -283,7 +334,7 @@ impl<'a> Shape<'a> {
     }
 
     /// The axis at this place of the scan, and of the definitions mapped over it.
-    fn bind_everywhere(&self, e: &mut Emit<'a>, d: usize, v: &Num) {
+    pub fn bind_everywhere(&self, e: &mut Emit<'a>, d: usize, v: &Num) {
         e.bind_axis(self.axes[d], v.expr.clone(), v.ty);
         for m in &self.maps {
             if m.axes[d] != self.axes[d] && e.axis_value(m.axes[d]).is_none() {
@@ -551,15 +602,8 @@ impl<'a> Shape<'a> {
     ) {
         let ty = part.lo.ty;
         let var = e.kernel.var("i", ty);
-        let body = e.block(|e| {
-            let at = Num { expr: Expr::Var(var), ty };
-            let x = self.vars(e, "x", algebra.unit.clone());
-            self.term(e, &at, &[], &|e, v| {
-                x.iter().zip(v).for_each(|(&x, v)| e.push(Stmt::Set(x, v)));
-            });
-            self.take(e, algebra, acc, &values(&x));
-            each(e, &at, Expr::Var(*acc.last().expect("an algebra has a component")));
-        });
+        let body =
+            e.block(|e| self.next_term(e, algebra, &Num { expr: Expr::Var(var), ty }, acc, each));
         let (lo, hi, step) = (part.lo.expr.clone(), part.hi.expr.clone(), int_of(ty, 1).expr);
         e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::By(8), body });
     }

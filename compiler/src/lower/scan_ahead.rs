@@ -23,8 +23,11 @@ const THREADS: i64 = 256;
 /// Fewer segments are one block's work.
 const FEW: i64 = 4;
 const WARP: i64 = 32;
-/// Segments of a window, over all rows, from which on the wait for the windows before it is hidden.
-const HIDDEN: i64 = 256;
+/// Segments of a window, over all rows: fewer make the chain of windows long, and with more the blocks that run make up so
+/// few windows that all wait for the same one.
+const WINDOW: i64 = 128;
+/// Segments of a row's window, at least.
+const LEAST: i64 = 8;
 /// Places before the words: the tickets.
 const FRONT: i64 = 1;
 
@@ -32,19 +35,20 @@ const FRONT: i64 = 1;
 pub(super) struct Split {
     layout: Layout,
     segments: i64,
-    /// Segments of a window that a lane looks at.
-    each: i64,
+    /// Segments of a window: a power of two.
+    window: i64,
     /// Words of a partial result.
     words: i64,
 }
 
 impl Split {
-    fn window(&self) -> i64 {
-        WARP * self.each
+    fn windows(&self) -> i64 {
+        (self.segments + self.window - 1) / self.window
     }
 
-    fn windows(&self) -> i64 {
-        (self.segments + self.window() - 1) / self.window()
+    /// Segments of a window that a lane looks at.
+    fn each(&self) -> i64 {
+        (self.window / WARP).max(1)
     }
 }
 
@@ -62,9 +66,8 @@ impl<'a> Shape<'a> {
         }
         let components = if self.law() == Law::Affine { 2 } else { 1 };
         let words = components * if matches!(self.ty, Ty::F64 | Ty::I64) { 2 } else { 1 };
-        let wanted = (HIDDEN / WARP / rows.max(1)).min(segments / WARP).max(1);
-        let each = (wanted as u64).next_power_of_two().min(8) as i64;
-        Some(Split { layout, segments, each, words })
+        let window = (WINDOW / rows.max(1)).max(LEAST) as u64;
+        Some(Split { layout, segments, window: window.next_power_of_two() as i64, words })
     }
 
     pub(super) fn by_segments(&self, cx: &mut Lowering<'a>, rows: i64, split: &Split) -> Result<(), Refusal> {
@@ -178,7 +181,7 @@ impl<'a> Flow<'a> for Ahead<'_, 'a> {
 impl<'a> Ahead<'_, 'a> {
     /// The first warp: leaves in shared memory what goes before the segment.
     fn look(&self, e: &mut Emit<'a>, algebra: &Algebra, words: ParamId, total: &[Expr]) {
-        let window = self.split.window() as i32;
+        let window = self.split.window as i32;
         let number = || self.number.clone();
         let place = int_op(IntOp::And, number(), lit32(window - 1));
         let place = e.named("place", Ty::I32, place);
@@ -234,7 +237,7 @@ impl<'a> Ahead<'_, 'a> {
         first: &Expr,
         place: &Expr,
     ) -> Vec<Expr> {
-        let Split { each, words: per, .. } = *self.split;
+        let (each, per) = (self.split.each(), self.split.words);
         let mine = mul(Expr::Special(Special::Lane), lit32(each as i32));
         let mine = e.named("mine", Ty::I32, mine);
         let left = sub(place.clone(), mine.clone());

@@ -1,5 +1,7 @@
 //! Where a scan's terms come from and its results go: vectors of tensors.
 
+use super::home::Home;
+use super::index::Facts;
 use super::map;
 use super::read::Index;
 use super::row_layout::{vector_read, vector_write};
@@ -71,14 +73,26 @@ pub(super) fn loadable(
     along: AxisId,
     width: i64,
 ) -> Option<i64> {
-    let graph = e.graph;
-    let plain = e.facts.free(expr).contains(&along)
+    chunk_of(e.graph, &e.facts, &e.home(read.tensor), (expr, read), axes, along, width)
+}
+
+/// The same, before there is an emitter.
+pub(super) fn chunk_of(
+    graph: &Graph,
+    facts: &Facts<'_>,
+    home: &Home,
+    (expr, read): (ExprId, &crate::ir::graph::Read),
+    axes: &[AxisId],
+    along: AxisId,
+    width: i64,
+) -> Option<i64> {
+    let plain = facts.free(expr).contains(&along)
         && crate::pass::bounds::read_is_safe(graph, read)
-        && read.index.iter().all(|&i| !e.facts.may_fault(i) && is_plain(graph, i, axes));
+        && read.index.iter().all(|&i| !facts.may_fault(i) && is_plain(graph, i, axes));
     if !plain {
         return None;
     }
-    vector_read(graph, &e.home(read.tensor), read, &[along], width)
+    vector_read(graph, home, read, &[along], width)
 }
 
 /// Free of reads and folds, and of axes other than these.

@@ -3,7 +3,9 @@
 //! The new version begins as the base (in the same memory, or copied) or as the unit. Then, by what is known:
 //! - points that meet in no element: each is combined and stored at once;
 //! - `=`: each element gets the number of its last point (an atomic maximum), and that point alone stores;
-//! - integers of 32 and 64 bits: atomics, whose result does not depend on the order;
+//! - integers of 32 and 64 bits: atomics, whose result does not depend on the order; where many points meet in few
+//!   elements, each block has its own in shared memory first (`scatter_private.rs`);
+//! - the greatest or least of floats, and sums in any order where that is asked for: atomics too;
 //! - else: the points are sorted by the element they meet (stably), and each element's points are combined in
 //!   their order, in the compute type, and rounded once. So runs repeat bit for bit.
 //!
@@ -14,9 +16,9 @@ use super::map::{bind_axes, count, launch_points};
 use super::read::{Index, to};
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, int_op, lit32};
 use super::sort::sort_rows;
-use super::{Lowering, Refusal, home};
+use super::{Lowering, Refusal, home, scatter_private as private};
 use crate::ir::graph::{
-    AxisId, Base, Combine, Expr as Node, ExprId, Graph, Stmt as GraphStmt, TensorId, Update, UpdateOp,
+    AxisId, Base, Combine, Expr as Node, ExprId, Graph, Stmt as GraphStmt, TensorId, Update, UpdateOp, Word,
 };
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::{BufferId, FaultKind, Step};
@@ -38,11 +40,11 @@ fn dims_of(graph: &Graph, u: &Update) -> Vec<i64> {
     u.axes.iter().map(|&a| graph.extent(a).unwrap_or(0)).collect()
 }
 
-struct Scatter<'a> {
-    name: String,
-    u: &'a Update,
+pub(super) struct Scatter<'a> {
+    pub name: String,
+    pub u: &'a Update,
     /// Extents of the statement's axes.
-    dims: Vec<i64>,
+    pub dims: Vec<i64>,
 }
 
 /// What a launch does for each point that is taken and inside.
@@ -56,13 +58,25 @@ impl<'a> Scatter<'a> {
             return Ok(());
         }
         let dtype = cx.graph.tensor(self.u.target).dtype;
-        let atomic = matches!(dtype, DType::I32 | DType::I64);
         match self.u.op {
             // Without elements every point is outside, and only says so.
             _ if self.u.distinct || cx.graph.tensor(self.u.target).dims.contains(&0) => self.direct(cx),
             UpdateOp::Set => self.last_wins(cx, points),
-            _ if atomic => self.atomics(cx),
+            _ if matches!(dtype, DType::I32 | DType::I64) => match private::bins(cx, self, points) {
+                Some(blocks) => self.privately(cx, points, blocks),
+                None => self.atomics(cx),
+            },
+            _ if matches!(dtype, DType::F32 | DType::F64) && self.any_order(cx) => self.atomics(cx),
             _ => self.sorted(cx),
+        }
+    }
+
+    /// Whether floats may be combined as they come: their greatest is the same in any order, their sum where that is
+    /// allowed. What a tensor holds before may be a NaN with a sign, which atomic operations do not keep.
+    fn any_order(&self, cx: &Lowering<'a>) -> bool {
+        match self.u.op {
+            UpdateOp::Max | UpdateOp::Min => self.u.base == Base::Unit,
+            _ => matches!(cx.schedule.get(&self.name, "atomic", ""), Some(Word::Name(n)) if n == "any"),
         }
     }
 
@@ -92,20 +106,25 @@ impl<'a> Scatter<'a> {
 
     /// −∞ or +∞ (integers: the dtype's least or greatest).
     fn fill(&self, cx: &mut Lowering<'a>) -> Result<(), Refusal> {
-        let t = cx.graph.tensor(self.u.target);
+        let value = self.end(cx.graph);
+        each_element(cx, &self.name, self.u.target, |e, index| {
+            e.store(self.u.target, index, Expr::Lit(value));
+        })
+    }
+
+    /// What a maximum or minimum begins with.
+    pub fn end(&self, graph: &Graph) -> Value {
+        let t = graph.tensor(self.u.target);
         let high = self.u.op == UpdateOp::Min;
         let (lo, hi) = t.dtype.row().int_range;
         let end = if high { hi } else { lo };
-        let value = match Ty::of(t.dtype.compute()) {
+        match Ty::of(t.dtype.compute()) {
             Ty::F64 => Value::F64(if high { f64::INFINITY } else { f64::NEG_INFINITY }),
             Ty::F32 => Value::F32(if high { f32::INFINITY } else { f32::NEG_INFINITY }),
             Ty::I64 => Value::I64(end),
             Ty::Bool => Value::Bool(high),
             _ => Value::I32(end as i32),
-        };
-        each_element(cx, &self.name, self.u.target, |e, index| {
-            e.store(self.u.target, index, Expr::Lit(value));
-        })
+        }
     }
 
     // Points.
@@ -119,7 +138,7 @@ impl<'a> Scatter<'a> {
     }
 
     /// `f` where the condition holds and the element exists; a fault where it does not.
-    fn taken(&self, e: &mut Emit<'a>, f: AtPoint<'_, 'a>) {
+    pub fn taken(&self, e: &mut Emit<'a>, f: AtPoint<'_, 'a>) {
         match self.u.cond {
             Some(c) => {
                 let cond = e.value(c);
@@ -152,12 +171,12 @@ impl<'a> Scatter<'a> {
     }
 
     /// The register type of values and of elements.
-    fn ty(&self, g: &Graph) -> Ty {
+    pub fn ty(&self, g: &Graph) -> Ty {
         Ty::of(g.tensor(self.u.target).dtype.compute())
     }
 
     /// The value in the target's compute type.
-    fn value(&self, e: &mut Emit<'a>) -> Num {
+    pub fn value(&self, e: &mut Emit<'a>) -> Num {
         let dtype = e.graph.tensor(self.u.target).dtype;
         let n = match self.u.op {
             UpdateOp::Set => e.stored_value(dtype, self.u.value),
@@ -192,12 +211,16 @@ impl<'a> Scatter<'a> {
         Num { expr: Expr::Var(v), ty }
     }
 
-    fn atomics(&self, cx: &mut Lowering<'a>) -> Result<(), Refusal> {
-        let op = match self.u.op {
+    pub fn atomic(&self) -> AtomicOp {
+        match self.u.op {
             UpdateOp::Max => AtomicOp::Max,
             UpdateOp::Min => AtomicOp::Min,
             _ => AtomicOp::Add,
-        };
+        }
+    }
+
+    fn atomics(&self, cx: &mut Lowering<'a>) -> Result<(), Refusal> {
+        let op = self.atomic();
         self.points(cx, &mut |e, index| {
             let value = self.value(e).expr;
             let at = e.offset(self.u.target, index);

@@ -10,7 +10,7 @@ use super::read::{Index, to};
 use super::scalar::{Emit, Num, add, arith, cast, cmp, int_of, int_op, lit32, mul};
 use super::scan_flow::loadable;
 use super::sort_select::{
-    POSITION, SORTED, Shared, THREADS, load, sort_candidates, store, strided, unsigned,
+    POSITION, Shared, THREADS, load, sort_candidates, store, strided, unsigned,
 };
 use crate::ir::graph::{Expr as Node, ExprId, Read, Sort};
 use crate::ir::simt::{ArrayId, AtomicOp, CmpOp, Expr, IntOp, Mem, Stmt, Ty, Unroll, VarId};
@@ -27,13 +27,17 @@ pub struct Keys<'a> {
     sort: &'a Sort,
     /// The row's other coordinates.
     at: Vec<Num>,
+    /// Elements that are looked at: the row's, or those of a segment.
     n: i64,
+    /// Where the segment begins, and its vectors that are in the row.
+    segment: Option<(Expr, Expr)>,
     width: i64,
     loads: Vec<(ExprId, Read, i64)>,
     ty: Ty,
 }
 
 impl<'a> Keys<'a> {
+    /// `n`: elements of the row.
     pub fn new(e: &Emit<'a>, sort: &'a Sort, at: &[Num], n: i64) -> Keys<'a> {
         let graph = e.graph;
         let along = sort.axes[sort.along];
@@ -58,7 +62,49 @@ impl<'a> Keys<'a> {
             dtype::Ty::F32 => Ty::F32,
             _ => Ty::I32,
         };
-        Keys { sort, at: at.to_vec(), n, width, loads: if width > 1 { loads(width) } else { Vec::new() }, ty }
+        let loads = if width > 1 { loads(width) } else { Vec::new() };
+        Keys { sort, at: at.to_vec(), n, segment: None, width, loads, ty }
+    }
+
+    /// Those of a segment of the row: `len` elements, a multiple of 8, from `first` on, as far as there are so many.
+    pub fn segment(self, e: &mut Emit<'a>, first: Expr, len: i64) -> Keys<'a> {
+        let left = super::scalar::sub(lit32(self.n as i32), first.clone());
+        let inside = int_op(IntOp::Min, left, lit32(len as i32));
+        let vectors = int_op(IntOp::Div, inside, lit32(self.width as i32));
+        let vectors = e.named("vectors", Ty::I32, vectors);
+        Keys { n: len, segment: Some((first, vectors)), ..self }
+    }
+
+    /// Elements that there are.
+    pub fn count(&self) -> Expr {
+        match &self.segment {
+            Some((_, vectors)) => mul(vectors.clone(), lit32(self.width as i32)),
+            None => lit32(self.n as i32),
+        }
+    }
+
+    /// The position of the first in the row.
+    pub fn from(&self) -> Expr {
+        self.segment.as_ref().map_or(lit32(0), |s| s.0.clone())
+    }
+
+    /// A vector that exists, and whether it is the one asked for, if that is in question.
+    fn existing(&self, e: &mut Emit<'a>, vector: Expr) -> (Expr, Option<Expr>) {
+        let vector = e.named("vector", Ty::I32, vector);
+        let Some((_, vectors)) = &self.segment else { return (vector, None) };
+        let inside = cmp(CmpOp::Lt, vector.clone(), vectors.clone());
+        let inside = e.named("inside", Ty::Bool, inside);
+        let last = int_op(IntOp::Min, vector, super::scalar::sub(vectors.clone(), lit32(1)));
+        (e.named("vector", Ty::I32, last), Some(inside))
+    }
+
+    /// The position in the row of a vector's first element.
+    fn first(&self, vector: &Expr) -> Expr {
+        let first = mul(vector.clone(), lit32(self.width as i32));
+        match &self.segment {
+            Some((from, _)) => add(from.clone(), first),
+            None => first,
+        }
     }
 
     fn vectors(&self) -> i64 {
@@ -79,8 +125,7 @@ impl<'a> Keys<'a> {
 
     /// Starts the loads of a vector.
     fn load(&self, e: &mut Emit<'a>, vector: &Expr, arrays: &[ArrayId]) {
-        let first = mul(vector.clone(), lit32(self.width as i32));
-        let first = e.named("first", Ty::I32, first);
+        let first = e.named("first", Ty::I32, self.first(vector));
         e.scope(|e| {
             map::bind_axes(e, &self.sort.axes, &self.coordinates(first));
             for ((_, read, chunk), &array) in self.loads.iter().zip(arrays) {
@@ -100,7 +145,7 @@ impl<'a> Keys<'a> {
 
     /// The key of a vector's `i`-th element, with its position.
     fn key(&self, e: &mut Emit<'a>, vector: &Expr, i: i64, arrays: &[ArrayId]) -> (Expr, Expr) {
-        let at = add(mul(vector.clone(), lit32(self.width as i32)), lit32(i as i32));
+        let at = add(self.first(vector), lit32(i as i32));
         let at = e.named("at", Ty::I32, at);
         let key = e.scope(|e| {
             map::bind_axes(e, &self.sort.axes, &self.coordinates(at.clone()));
@@ -159,16 +204,21 @@ pub fn filter<'a>(e: &mut Emit<'a>, s: Shared, keys: &Keys<'a>, places: i64, cou
     let whole = keys.vectors() / (THREADS * AHEAD) * AHEAD;
     let var = e.kernel.var("turn", Ty::I32);
     let body = e.block(|e| {
-        let vectors: Vec<Expr> = (0..AHEAD)
+        let vectors: Vec<(Expr, Option<Expr>)> = (0..AHEAD)
             .map(|u| {
                 let turn = add(Expr::Var(var), lit32(u as i32));
                 let v = add(mul(turn, lit32(THREADS as i32)), super::sort_select::thread());
-                e.named("vector", Ty::I32, v)
+                keys.existing(e, v)
             })
             .collect();
         let arrays: Vec<Vec<ArrayId>> = vectors.iter().map(|_| keys.arrays(e)).collect();
-        vectors.iter().zip(&arrays).for_each(|(v, a)| keys.load(e, v, a));
-        vectors.iter().zip(&arrays).for_each(|(v, a)| take(e, s, keys, &bound, v, a));
+        vectors.iter().zip(&arrays).for_each(|((v, _), a)| keys.load(e, v, a));
+        for ((v, inside), a) in vectors.iter().zip(&arrays) {
+            match inside {
+                Some(inside) => e.if_then(inside.clone(), |e| take(e, s, keys, &bound, v, a)),
+                None => take(e, s, keys, &bound, v, a),
+            }
+        }
     });
     let (lo, hi) = (lit32(0), lit32(whole as i32));
     if whole > 0 {
@@ -181,7 +231,8 @@ pub fn filter<'a>(e: &mut Emit<'a>, s: Shared, keys: &Keys<'a>, places: i64, cou
         take(e, s, keys, &bound, &Expr::Var(rest), &arrays);
     });
     let lo = add(super::sort_select::thread(), lit32((whole * THREADS) as i32));
-    let (hi, step) = (lit32(keys.vectors() as i32), lit32(THREADS as i32));
+    let hi = keys.segment.as_ref().map_or(lit32(keys.vectors() as i32), |s| s.1.clone());
+    let step = lit32(THREADS as i32);
     e.push(Stmt::For { var: rest, lo, hi, step, unroll: Unroll::None, body });
     e.push(Stmt::Barrier);
     e.push(Stmt::Set(count, load(s.state, lit32(3))));
@@ -196,8 +247,7 @@ fn sample<'a>(e: &mut Emit<'a>, s: Shared, keys: &Keys<'a>) {
         let first = mul(group.clone(), lit32(apart as i32));
         let first = e.named("first", Ty::I32, first);
         for v in 0..(RUN / keys.width).clamp(1, apart.max(1)) {
-            let vector = add(first.clone(), lit32(v as i32));
-            let vector = e.named("vector", Ty::I32, vector);
+            let (vector, _) = keys.existing(e, add(first.clone(), lit32(v as i32)));
             let arrays = keys.arrays(e);
             keys.load(e, &vector, &arrays);
             for i in 0..keys.width {
@@ -226,7 +276,7 @@ fn take<'a>(e: &mut Emit<'a>, s: Shared, keys: &Keys<'a>, bound: &Expr, vector: 
                 let mem = Mem::Shared(s.state);
                 let (index, value, old) = (lit32(3), lit32(1), Some(slot));
                 e.push(Stmt::Atomic { op: AtomicOp::Add, mem, index, value, old });
-                let room = cmp(CmpOp::Lt, Expr::Var(slot), lit32(SORTED as i32));
+                let room = cmp(CmpOp::Lt, Expr::Var(slot), lit32(s.room as i32));
                 e.if_then(room, |e| {
                     let bits = keys.bits(e, key.clone());
                     let high = int_op(IntOp::Shl, cast(Ty::I64, bits), super::scalar::lit64(POSITION));

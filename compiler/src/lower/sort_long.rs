@@ -1,9 +1,9 @@
 //! Argsort of rows longer than a block's shared memory: a radix sort in global memory, least digit first.
 //!
 //! Each of the passes moves the keys' bits and their positions by one digit of 8 bits, in three kernels: every block counts
-//! the digits of its tile; the counts of a row, digit by digit and tile by tile within a digit, are summed up to where each
-//! tile's first key of each digit goes; every block places its tile, in order. So equal keys keep their order, and nothing
-//! depends on the order of the blocks.
+//! the digits of its tile; a block a digit sums the counts of the row's tiles up; every block puts its tile in order in
+//! shared memory and then where it belongs, so that keys of a digit are written next to each other. Equal keys keep their
+//! order, and nothing depends on the order of the blocks.
 
 use super::map::launch_points;
 use super::scalar::{Emit, Num, add, arith, cast, cmp, int_of, int_op, lit32, mul};
@@ -24,8 +24,8 @@ const TILE: i64 = THREADS * HELD;
 const WARP: i64 = 32;
 /// Counters of a warp: see `sort_radix.rs`.
 const PITCH: i64 = BINS + 1;
-/// Threads that sum up a row's counts.
-const SUMMERS: i64 = 1024;
+/// Counts of a digit that a thread sums up at a time.
+const COUNTS: i64 = 4;
 
 /// Rows of keys in a workspace.
 #[derive(Clone, Copy)]
@@ -43,14 +43,23 @@ impl Rows {
         (self.n + TILE - 1) / TILE
     }
 
-    /// Whether this sort takes the rows: 32-bit keys, and more of them than its many launches are worth.
+    /// Whether this sort takes the rows: there are more keys than its many launches are worth.
     pub fn are_long(&self) -> bool {
         const LONG: i64 = 4 * TILE;
         let blocks = self.rows.saturating_mul(self.tiles());
-        matches!(self.dtype, DType::F32 | DType::I32)
+        matches!(self.dtype, DType::F32 | DType::I32 | DType::F64 | DType::I64)
             && self.n > LONG
             && blocks <= MAX_GRID_X / BINS
             && self.n < i32::MAX as i64 / 4
+    }
+
+    /// What the keys' bits are kept as.
+    fn bits_dtype(&self) -> DType {
+        if self.dtype.bits() == 64 { DType::I64 } else { DType::I32 }
+    }
+
+    fn bits_ty(&self) -> Ty {
+        Ty::of(self.bits_dtype().compute())
     }
 
     fn wide(&self) -> Ty {
@@ -65,20 +74,31 @@ struct Side {
     places: BufferId,
 }
 
+#[derive(Clone, Copy)]
+struct Counts {
+    /// Of each digit in each tile; then in the tiles before it.
+    of_tiles: BufferId,
+    /// Of each digit in the row.
+    of_row: BufferId,
+}
+
 /// The positions (I32) of each row's keys in ascending order.
 pub fn sort(cx: &mut Lowering<'_>, name: &str, r: Rows, span: Span) -> Result<BufferId, Refusal> {
     let dims = [r.rows, r.n];
     let side = |cx: &mut Lowering<'_>, at: u32| Side {
-        bits: cx.workspace(format!("{name}_bits{at}"), DType::I32, &dims),
+        bits: cx.workspace(format!("{name}_bits{at}"), r.bits_dtype(), &dims),
         places: cx.workspace(format!("{name}_order{at}"), DType::I32, &dims),
     };
     let (mut from, mut into) = (side(cx, 0), side(cx, 1));
-    let counts = cx.workspace(format!("{name}_counts"), DType::I32, &[r.rows, BINS, r.tiles()]);
+    let counts = Counts {
+        of_tiles: cx.workspace(format!("{name}_counts"), DType::I32, &[r.rows, BINS, r.tiles()]),
+        of_row: cx.workspace(format!("{name}_totals"), DType::I32, &[r.rows, BINS]),
+    };
     start(cx, name, r, from, span)?;
     let first = cx.program.kernels.len();
     let passes = match r.dtype {
-        DType::F32 => 32 / DIGIT,
-        _ => (r.bits.clamp(1, 32) as i64 + DIGIT - 1) / DIGIT,
+        DType::F32 | DType::F64 => r.dtype.bits() as i64 / DIGIT,
+        _ => (r.bits.clamp(1, r.dtype.bits()) as i64 + DIGIT - 1) / DIGIT,
     };
     for pass in 0..passes {
         let shift = Arg::Const(Value::I32((pass * DIGIT) as i32));
@@ -89,9 +109,13 @@ pub fn sort(cx: &mut Lowering<'_>, name: &str, r: Rows, span: Span) -> Result<Bu
         } else {
             let b = Arg::Buffer;
             let args = [
-                vec![b(from.bits), b(counts), shift.clone()],
-                vec![b(counts)],
-                vec![b(from.bits), b(from.places), b(counts), b(into.bits), b(into.places), shift],
+                vec![b(from.bits), b(counts.of_tiles), shift.clone()],
+                vec![b(counts.of_tiles), b(counts.of_row)],
+                [from.bits, from.places, counts.of_tiles, counts.of_row, into.bits, into.places]
+                    .map(b)
+                    .into_iter()
+                    .chain([shift])
+                    .collect(),
             ];
             for (i, args) in args.into_iter().enumerate() {
                 cx.step(Step::Launch(Launch { kernel: first + i, args }));
@@ -120,10 +144,10 @@ fn start(cx: &mut Lowering<'_>, name: &str, r: Rows, to: Side, span: Span) -> Re
         let place = e.named("at", r.wide(), place.expr);
         let key = e.let_var("key", ty, Expr::Load(Mem::Global(keys), Box::new(place.clone())));
         // Integers are elements' numbers: they are their own bits.
-        let own = match r.dtype {
-            DType::F32 => cast(Ty::I32, unsigned(e, Expr::Var(key), crate::vocab::dtype::Ty::F32)),
-            _ if r.bits >= 32 => cast(Ty::I32, unsigned(e, Expr::Var(key), crate::vocab::dtype::Ty::I32)),
-            _ => Expr::Var(key),
+        let float = matches!(r.dtype, DType::F32 | DType::F64);
+        let own = match float || r.bits >= r.dtype.bits() {
+            true => cast(r.bits_ty(), unsigned(e, Expr::Var(key), r.dtype.compute())),
+            false => Expr::Var(key),
         };
         e.push(Stmt::Store(Mem::Global(bits), place.clone(), own));
         e.push(Stmt::Store(Mem::Global(places), place, i));
@@ -157,10 +181,11 @@ fn element(r: Rows, base: &Expr, at: Expr) -> Expr {
     add(base.clone(), super::read::to(Num { expr: at, ty: Ty::I32 }, r.wide()))
 }
 
-/// The digit of bits that are held as I32.
-fn digit(e: &mut Emit<'_>, bits: Expr, shift: &Expr) -> Expr {
-    let bits = int_op(IntOp::Shr, cast(Ty::U32, bits), cast(Ty::U32, shift.clone()));
-    let digit = int_op(IntOp::And, bits, Expr::U32(BINS as u32 - 1));
+/// The digit of bits that are held as I32 or I64.
+fn digit(e: &mut Emit<'_>, r: Rows, bits: Expr, shift: &Expr) -> Expr {
+    let ty = if r.bits_ty() == Ty::I64 { Ty::U64 } else { Ty::U32 };
+    let bits = int_op(IntOp::Shr, cast(ty, bits), cast(ty, shift.clone()));
+    let digit = int_op(IntOp::And, cast(Ty::U32, bits), Expr::U32(BINS as u32 - 1));
     e.named("digit", Ty::I32, cast(Ty::I32, digit))
 }
 
@@ -174,10 +199,10 @@ fn thread() -> Expr {
     Expr::Special(Special::ThreadX)
 }
 
-fn count(cx: &mut Lowering<'_>, name: &str, r: Rows, from: Side, counts: BufferId, span: Span) {
+fn count(cx: &mut Lowering<'_>, name: &str, r: Rows, from: Side, counts: Counts, span: Span) {
     let Tile { e: mut emit, row, tile, base } = tile(cx, &format!("{name}_count"), r, span);
     let e = &mut emit;
-    let (bits, into) = (e.pointer(from.bits, false), e.pointer(counts, true));
+    let (bits, into) = (e.pointer(from.bits, false), e.pointer(counts.of_tiles, true));
     let shift = e.scalar_param("shift", Ty::I32, Arg::Const(Value::I32(0)));
     let bins = e.kernel.shared("bins", DType::I32, BINS as u32, 16);
     store(e, bins, thread(), lit32(0));
@@ -189,7 +214,7 @@ fn count(cx: &mut Lowering<'_>, name: &str, r: Rows, from: Side, counts: BufferI
         let inside = cmp(CmpOp::Lt, at.clone(), lit32(r.n as i32));
         e.if_then(inside, |e| {
             let own = Expr::Load(Mem::Global(bits), Box::new(element(r, &base, at)));
-            let index = digit(e, own, &shift);
+            let index = digit(e, r, own, &shift);
             let mem = Mem::Shared(bins);
             e.push(Stmt::Atomic { op: AtomicOp::Add, mem, index, value: lit32(1), old: None });
         });
@@ -200,52 +225,69 @@ fn count(cx: &mut Lowering<'_>, name: &str, r: Rows, from: Side, counts: BufferI
     cx.launch(emit);
 }
 
-/// Counts become where the first goes: a block a row, whose threads take neighbouring counts.
-fn sum_up(cx: &mut Lowering<'_>, name: &str, r: Rows, counts: BufferId, span: Span) {
-    let all = BINS * r.tiles();
-    let threads = SUMMERS.min(all);
-    let each = (all + threads - 1) / threads;
+/// A block a digit of a row: its counts become what stands in the tiles before.
+fn sum_up(cx: &mut Lowering<'_>, name: &str, r: Rows, counts: Counts, span: Span) {
     let mut emit = cx.emit(&format!("{name}_sum"));
     let e = &mut emit;
-    e.kernel.block = [threads as u32, 1, 1];
-    e.kernel.grid = [r.rows as u32, 1, 1];
+    e.kernel.block = [THREADS as u32, 1, 1];
+    e.kernel.grid = [(r.rows * BINS) as u32, 1, 1];
     e.line(span);
-    let p = e.pointer(counts, true);
-    let sums = e.kernel.shared("sums", DType::I32, (threads / WARP) as u32, 16);
-    let base = e.named("base", Ty::I32, mul(Expr::Special(Special::BlockX), lit32(all as i32)));
-    let first = e.named("first", Ty::I32, mul(thread(), lit32(each as i32)));
-    let last = int_op(IntOp::Min, add(first.clone(), lit32(each as i32)), lit32(all as i32));
-    let last = e.named("last", Ty::I32, last);
-    let sum = e.let_var("sum", Ty::I32, lit32(0));
-    let over = |e: &mut Emit<'_>, f: &dyn Fn(&mut Emit<'_>, Expr)| {
-        let var = e.kernel.var("i", Ty::I32);
-        let body = e.block(|e| f(e, add(base.clone(), Expr::Var(var))));
-        let (lo, hi) = (first.clone(), last.clone());
-        e.push(Stmt::For { var, lo, hi, step: lit32(1), unroll: Unroll::By(4), body });
-    };
-    over(e, &|e, at| {
-        let count = Expr::Load(Mem::Global(p), Box::new(at));
-        e.push(Stmt::Set(sum, add(Expr::Var(sum), count)));
+    let (p, totals) = (e.pointer(counts.of_tiles, true), e.pointer(counts.of_row, true));
+    let sums = e.kernel.shared("sums", DType::I32, (THREADS / WARP) as u32, 16);
+    let total = e.kernel.shared("total", DType::I32, 1, 4);
+    let block = Expr::Special(Special::BlockX);
+    let base = e.named("base", Ty::I32, mul(block.clone(), lit32(r.tiles() as i32)));
+    let carry = e.let_var("carry", Ty::I32, lit32(0));
+    let var = e.kernel.var("first", Ty::I32);
+    let body = e.block(|e| {
+        let mine = add(Expr::Var(var), mul(thread(), lit32(COUNTS as i32)));
+        let mine = e.named("mine", Ty::I32, mine);
+        let sum = e.let_var("sum", Ty::I32, lit32(0));
+        let own: Vec<_> = (0..COUNTS)
+            .map(|i| {
+                let at = e.named("tile", Ty::I32, add(mine.clone(), lit32(i as i32)));
+                let count = e.let_var("count", Ty::I32, lit32(0));
+                let inside = cmp(CmpOp::Lt, at.clone(), lit32(r.tiles() as i32));
+                let at = e.named("at", Ty::I32, add(base.clone(), at));
+                let got = Expr::Load(Mem::Global(p), Box::new(at.clone()));
+                e.if_then(inside.clone(), |e| e.push(Stmt::Set(count, got)));
+                e.push(Stmt::Set(sum, add(Expr::Var(sum), Expr::Var(count))));
+                (at, inside, count)
+            })
+            .collect();
+        let before = block_sums(e, sums, THREADS / WARP, sum);
+        let last = cmp(CmpOp::Eq, thread(), lit32(THREADS as i32 - 1));
+        // `sum` now goes up to this thread's.
+        e.if_then(last, |e| store(e, total, lit32(0), Expr::Var(sum)));
+        e.push(Stmt::Set(before, add(Expr::Var(before), Expr::Var(carry))));
+        for (at, inside, count) in own {
+            e.if_then(inside, |e| e.push(Stmt::Store(Mem::Global(p), at, Expr::Var(before))));
+            e.push(Stmt::Set(before, add(Expr::Var(before), Expr::Var(count))));
+        }
+        e.push(Stmt::Barrier);
+        e.push(Stmt::Set(carry, add(Expr::Var(carry), load(total, lit32(0)))));
+        e.push(Stmt::Barrier);
     });
-    let before = block_sums(e, sums, threads / WARP, sum);
-    over(e, &|e, at| {
-        let at = e.named("at", Ty::I32, at);
-        let count = e.let_var("count", Ty::I32, Expr::Load(Mem::Global(p), Box::new(at.clone())));
-        e.push(Stmt::Store(Mem::Global(p), at, Expr::Var(before)));
-        e.push(Stmt::Set(before, add(Expr::Var(before), Expr::Var(count))));
-    });
+    let (lo, hi, step) = (lit32(0), lit32(r.tiles() as i32), lit32((THREADS * COUNTS) as i32));
+    e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::None, body });
+    let first = cmp(CmpOp::Eq, thread(), lit32(0));
+    e.if_then(first, |e| e.push(Stmt::Store(Mem::Global(totals), block, Expr::Var(carry))));
     cx.launch(emit);
 }
 
-fn place(cx: &mut Lowering<'_>, name: &str, r: Rows, [from, into]: [Side; 2], counts: BufferId, span: Span) {
+fn place(cx: &mut Lowering<'_>, name: &str, r: Rows, [from, into]: [Side; 2], counts: Counts, span: Span) {
     let Tile { e: mut emit, row, tile, base } = tile(cx, &format!("{name}_place"), r, span);
     let e = &mut emit;
     let (bits, places) = (e.pointer(from.bits, false), e.pointer(from.places, false));
-    let starts = e.pointer(counts, false);
+    let (starts, totals) = (e.pointer(counts.of_tiles, false), e.pointer(counts.of_row, false));
     let (to_bits, to_places) = (e.pointer(into.bits, true), e.pointer(into.places, true));
     let shift = e.scalar_param("shift", Ty::I32, Arg::Const(Value::I32(0)));
     let warps = THREADS / WARP;
     let counters = e.kernel.shared("counts", DType::I32, (PITCH * warps) as u32, 16);
+    let sums = e.kernel.shared("sums", DType::I32, warps as u32, 16);
+    let shifts = e.kernel.shared("shifts", DType::I32, BINS as u32, 16);
+    let sorted = e.kernel.shared("sorted", r.bits_dtype(), TILE as u32, 16);
+    let sorted_at = e.kernel.shared("sorted_at", DType::I32, TILE as u32, 16);
     let var = e.kernel.var("i", Ty::I32);
     let body = e.block(|e| store(e, counters, Expr::Var(var), lit32(0)));
     let hi = lit32((PITCH * warps) as i32);
@@ -257,12 +299,12 @@ fn place(cx: &mut Lowering<'_>, name: &str, r: Rows, [from, into]: [Side; 2], co
     let first = add(add(mul(tile.clone(), lit32(TILE as i32)), first), Expr::Special(Special::Lane));
     let first = e.named("first", Ty::I32, first);
     let (held, held_at) =
-        (e.kernel.array("held", Ty::I32, HELD as u32), e.kernel.array("held_at", Ty::I32, HELD as u32));
+        (e.kernel.array("held", r.bits_ty(), HELD as u32), e.kernel.array("held_at", Ty::I32, HELD as u32));
     let inside = |at: Expr| cmp(CmpOp::Lt, at, lit32(r.n as i32));
     for i in 0..HELD {
         let slot = lit32(i as i32);
         // What lies beyond the row comes after all of it.
-        e.push(Stmt::SetElem(held, slot.clone(), lit32(-1)));
+        e.push(Stmt::SetElem(held, slot.clone(), int_of(r.bits_ty(), -1).expr));
         e.push(Stmt::SetElem(held_at, slot.clone(), lit32(0)));
         let at = e.named("at", Ty::I32, add(first.clone(), lit32((i * WARP) as i32)));
         e.if_then(inside(at.clone()), |e| {
@@ -274,29 +316,53 @@ fn place(cx: &mut Lowering<'_>, name: &str, r: Rows, [from, into]: [Side; 2], co
     }
     let elem = |a: ArrayId, i: i64| Expr::Elem(a, Box::new(lit32(i as i32)));
     for i in 0..HELD {
-        let digit = digit(e, elem(held, i), &shift);
+        let digit = digit(e, r, elem(held, i), &shift);
         let (mem, index) = (Mem::Shared(counters), add(own.clone(), digit));
         e.push(Stmt::Atomic { op: AtomicOp::Add, mem, index, value: lit32(1), old: None });
     }
     e.push(Stmt::Barrier);
-    // A thread a digit: where its keys go, warp by warp.
-    let at = Expr::Load(Mem::Global(starts), Box::new(counter(r, &row, thread(), &tile)));
-    let at = e.let_var("start", Ty::I32, at);
+    // A thread a digit: where its keys go in the tile, warp by warp, and from there in the row.
+    let own_at = |w: i64| add(thread(), lit32((w * PITCH) as i32));
+    let all = e.let_var("all", Ty::I32, lit32(0));
     for w in 0..warps {
-        let place = e.named("place", Ty::I32, add(thread(), lit32((w * PITCH) as i32)));
+        e.push(Stmt::Set(all, add(Expr::Var(all), load(counters, own_at(w)))));
+    }
+    let at = block_sums(e, sums, warps, all);
+    e.push(Stmt::Barrier);
+    let of_row = e.named("line", Ty::I32, add(mul(row.clone(), lit32(BINS as i32)), thread()));
+    let smaller = e.let_var("smaller", Ty::I32, Expr::Load(Mem::Global(totals), Box::new(of_row)));
+    let smaller = block_sums(e, sums, warps, smaller);
+    let before = Expr::Load(Mem::Global(starts), Box::new(counter(r, &row, thread(), &tile)));
+    let shifted = super::scalar::sub(add(Expr::Var(smaller), before), Expr::Var(at));
+    store(e, shifts, thread(), shifted);
+    for w in 0..warps {
+        let place = e.named("place", Ty::I32, own_at(w));
         let count = e.let_var("count", Ty::I32, load(counters, place.clone()));
         store(e, counters, place, Expr::Var(at));
         e.push(Stmt::Set(at, add(Expr::Var(at), Expr::Var(count))));
     }
     e.push(Stmt::Barrier);
     for i in 0..HELD {
-        let digit = digit(e, elem(held, i), &shift);
+        let digit = digit(e, r, elem(held, i), &shift);
         let to = place_after(e, counters, &own, digit);
-        let at = add(first.clone(), lit32((i * WARP) as i32));
-        e.if_then(inside(at), |e| {
+        let to = e.named("to", Ty::I32, to);
+        store(e, sorted, to.clone(), elem(held, i));
+        store(e, sorted_at, to, elem(held_at, i));
+    }
+    e.push(Stmt::Barrier);
+    let tile_first = mul(tile, lit32(TILE as i32));
+    let left = super::scalar::sub(lit32(r.n as i32), tile_first);
+    let left = e.named("left", Ty::I32, left);
+    for i in 0..HELD {
+        let from = e.named("from", Ty::I32, add(thread(), lit32((i * THREADS) as i32)));
+        // What lies beyond the row stands last.
+        e.if_then(cmp(CmpOp::Lt, from.clone(), left.clone()), |e| {
+            let own = e.let_var("own", r.bits_ty(), load(sorted, from.clone()));
+            let digit = digit(e, r, Expr::Var(own), &shift);
+            let to = add(load(shifts, digit), from.clone());
             let to = e.named("to", r.wide(), element(r, &base, to));
-            e.push(Stmt::Store(Mem::Global(to_bits), to.clone(), elem(held, i)));
-            e.push(Stmt::Store(Mem::Global(to_places), to, elem(held_at, i)));
+            e.push(Stmt::Store(Mem::Global(to_bits), to.clone(), Expr::Var(own)));
+            e.push(Stmt::Store(Mem::Global(to_places), to, load(sorted_at, from)));
         });
     }
     cx.launch(emit);

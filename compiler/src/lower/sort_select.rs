@@ -1,6 +1,6 @@
 //! The first few of a sorted row, without sorting the row: what reads an argsort only at its first K places.
 //!
-//! A block takes a row. In one pass it takes the elements up to a bound from a sample (`sort_filter.rs`); where that took
+//! A block takes a row, or a segment of one (`sort_segments.rs`). In one pass it takes the elements up to a bound from a sample (`sort_filter.rs`); where that took
 //! too few or too many, it narrows the row down: an element's rank key is its key's bits (in an order of unsigned numbers, NaN last) with its
 //! position below them, so that no two are equal and ties go by position. Histograms of twelve bits at a time narrow
 //! the range of rank keys that holds the first K, until few enough are left to be sorted in shared memory. The
@@ -12,22 +12,25 @@ use super::read::to;
 use super::scalar::{Emit, Num, add, and, arith, cast, cmp, int_of, int_op, lit32, lit64, mul, sub};
 use super::sort::target_index;
 use super::sort_filter::{self, Keys};
-use super::{Lowering, MAX_GRID_X};
+use super::{Lowering, MAX_GRID_X, sort_segments};
 use crate::ir::graph::{Base, Sort, Stmt as GraphStmt};
 use crate::ir::simt::{AtomicOp, CmpOp, Expr, IntOp, Mem, SharedId, Special, Stmt, Ty, Unroll, VarId};
 use crate::vocab::dtype::{self, DType, Value};
 use crate::vocab::func::Func;
 
 /// Most elements that are asked for.
-const MOST: i64 = 1024;
-/// Elements that are sorted in the end.
-pub(super) const SORTED: i64 = 2048;
+const MOST: i64 = 4096;
 pub(super) const THREADS: i64 = 256;
 /// Bits of a digit, and of a position.
 const DIGIT: i64 = 12;
 pub(super) const POSITION: i64 = 28;
 const BINS: i64 = 1 << DIGIT;
 const BITS: i64 = 32 + POSITION;
+
+/// Elements that are sorted in the end, at most.
+pub(super) fn room(places: i64) -> i64 {
+    if places <= 1024 { 2048 } else { 8192 }
+}
 
 /// How many of the first places are read, if that is all that is read, and the row is long.
 pub fn first_places(cx: &Lowering<'_>, sort: &Sort) -> Option<i64> {
@@ -49,18 +52,20 @@ pub fn first_places(cx: &Lowering<'_>, sort: &Sort) -> Option<i64> {
             places = places.max(at.hi - t.lo[sort.along] + 1);
         }
     }
-    let fits = (1..=MOST).contains(&places) && n > 2 * SORTED && n < 1 << POSITION && rows <= MAX_GRID_X;
+    let fits = (1..=MOST).contains(&places) && n > 2 * room(places) && n < 1 << POSITION && rows <= MAX_GRID_X;
     fits.then_some(places)
 }
 
 /// Shared memory of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Shared {
-    bins: SharedId,
-    sums: SharedId,
+    pub bins: SharedId,
+    pub sums: SharedId,
     /// Digit, elements before it, elements with it; the number of candidates.
     pub state: SharedId,
     pub candidates: SharedId,
+    /// How many candidates there may be.
+    pub room: i64,
 }
 
 /// The range of rank keys still open.
@@ -78,16 +83,34 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort, places: i64)
     let mut dims = t.dims.clone();
     let n = dims.remove(sort.along);
     let rows: i64 = dims.iter().product();
+    if let Some(cut) = sort_segments::Cut::new(rows, n, places) {
+        return sort_segments::lower(cx, name, sort, places, &cut);
+    }
     let mut e = cx.emit(name);
     e.kernel.block = [THREADS as u32, 1, 1];
     e.kernel.grid = [rows as u32, 1, 1];
     e.line(sort.span);
     let at = map::decode(&mut e, Num { expr: Expr::Special(Special::BlockX), ty: Ty::I32 }, &dims);
+    let keys = Keys::new(&e, sort, &at, n);
+    let shared = first_of(&mut e, sort, &at, &keys, places);
+    put(&mut e, sort, &at, shared, places);
+    cx.launch(e);
+}
+
+/// Leaves the first places of some keys in the candidates, in order.
+pub(super) fn first_of<'a>(
+    e: &mut Emit<'a>,
+    sort: &'a Sort,
+    at: &[Num],
+    keys: &Keys<'a>,
+    places: i64,
+) -> Shared {
     let shared = Shared {
         bins: e.kernel.shared("bins", DType::I32, BINS as u32, 16),
         sums: e.kernel.shared("sums", DType::I32, THREADS as u32, 16),
         state: e.kernel.shared("state", DType::I32, 4, 16),
-        candidates: e.kernel.shared("candidates", DType::I64, SORTED as u32, 16),
+        candidates: e.kernel.shared("candidates", DType::I64, room(places) as u32, 16),
+        room: room(places),
     };
     let open = Open {
         prefix: e.let_var("prefix", Ty::I64, lit64(0)),
@@ -95,33 +118,42 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort, places: i64)
         before: e.let_var("before", Ty::I32, lit32(0)),
         count: e.let_var("count", Ty::I32, lit32(i32::MAX)),
     };
-    let rank = |e: &mut Emit<'a>, i: Expr| rank_key(e, sort, &at, i);
-    let keys = Keys::new(&e, sort, &at, n);
+    let from = keys.from();
+    let rank = |e: &mut Emit<'a>, i: Expr| {
+        let i = e.named("at", Ty::I32, add(from.clone(), i));
+        rank_key(e, sort, at, i)
+    };
+    let n = keys.count();
     let size = e.let_var("sample", Ty::I32, lit32(0));
-    sort_filter::filter(&mut e, shared, &keys, places, open.count, size);
+    sort_filter::filter(e, shared, keys, places, open.count, size);
     let few = cmp(CmpOp::Lt, Expr::Var(open.count), lit32(places as i32));
-    let many = cmp(CmpOp::Gt, Expr::Var(open.count), lit32(SORTED as i32));
+    let many = cmp(CmpOp::Gt, Expr::Var(open.count), lit32(shared.room as i32));
     let again = Expr::Var(e.let_var("again", Ty::Bool, Expr::Or(Box::new(few), Box::new(many.clone()))));
     e.if_then(again, |e| {
         e.push(Stmt::Set(open.count, lit32(i32::MAX)));
-        let body = e.block(|e| narrow(e, shared, open, n, places, &rank));
+        let body = e.block(|e| narrow(e, shared, open, &n, places, &rank));
         e.push(Stmt::While { cond: many, body });
-        gather(e, shared, open, n, &rank);
+        gather(e, shared, open, &n, &rank);
     });
-    sort_candidates(&mut e, shared, open.count);
-    strided(&mut e, lit32(places as i32), Unroll::None, |e, j| {
+    sort_candidates(e, shared, open.count);
+    shared
+}
+
+/// The candidates' positions are the result.
+pub(super) fn put<'a>(e: &mut Emit<'a>, sort: &'a Sort, at: &[Num], shared: Shared, places: i64) {
+    let t = e.graph.tensor(sort.target);
+    strided(e, lit32(places as i32), Unroll::None, |e, j| {
         let found = load(shared.candidates, j.clone());
         let place = int_op(IntOp::And, found, lit64((1 << POSITION) - 1));
         let place = e.named("at", Ty::I32, cast(Ty::I32, place));
         let lo = int_of(Ty::I32, t.lo[sort.along]);
         let value = arith(IntOp::Add, Num { expr: place, ty: Ty::I32 }, lo);
         let value = e.rounded(t.dtype, value);
-        let mut own = at.clone();
+        let mut own = at.to_vec();
         own.push(Num { expr: j, ty: Ty::I32 });
         let index = target_index(t, sort.along, &own);
         e.store(sort.target, &index, value.expr);
     });
-    cx.launch(e);
 }
 
 pub(super) fn load(from: SharedId, at: Expr) -> Expr {
@@ -154,8 +186,11 @@ fn rank_key<'a>(e: &mut Emit<'a>, sort: &'a Sort, at: &[Num], i: Expr) -> Expr {
     })
 }
 
-/// Bits whose unsigned order is the keys': zeros are equal, NaN is greatest.
+/// Bits whose unsigned order is the keys': zeros are equal, NaN is greatest. U32, or U64 of a wide key.
 pub(super) fn unsigned(e: &mut Emit<'_>, key: Expr, ty: dtype::Ty) -> Expr {
+    if matches!(ty, dtype::Ty::F64 | dtype::Ty::I64) {
+        return unsigned_wide(e, key, ty);
+    }
     const TOP: u32 = 1 << 31;
     let xor = |a: Expr, b: u32| int_op(IntOp::Xor, a, Expr::U32(b));
     if ty != dtype::Ty::F32 {
@@ -173,6 +208,23 @@ pub(super) fn unsigned(e: &mut Emit<'_>, key: Expr, ty: dtype::Ty) -> Expr {
     Expr::Var(e.let_var("bits", Ty::U32, select(nan, Expr::U32(u32::MAX), ordered)))
 }
 
+fn unsigned_wide(e: &mut Emit<'_>, key: Expr, ty: dtype::Ty) -> Expr {
+    let lit = |v: i64| cast(Ty::U64, lit64(v));
+    let xor = |a: Expr, b: i64| int_op(IntOp::Xor, a, lit(b));
+    if ty == dtype::Ty::I64 {
+        return Expr::Var(e.let_var("bits", Ty::U64, xor(cast(Ty::U64, key), i64::MIN)));
+    }
+    let zero = Expr::Lit(Value::F64(0.0));
+    let key = Expr::Var(e.let_var("key", Ty::F64, Expr::Call(Func::Add, vec![key, zero])));
+    let bits = Expr::Bitcast(Ty::U64, Box::new(key.clone()));
+    let bits = Expr::Var(e.let_var("bits", Ty::U64, bits));
+    let negative = cmp(CmpOp::Ge, bits.clone(), lit(i64::MIN));
+    let select = |c: Expr, a: Expr, b: Expr| Expr::Select(Box::new(c), Box::new(a), Box::new(b));
+    let ordered = select(negative, xor(bits.clone(), -1), xor(bits, i64::MIN));
+    let nan = Expr::Call(Func::IsNan, vec![key]);
+    Expr::Var(e.let_var("bits", Ty::U64, select(nan, lit(-1), ordered)))
+}
+
 fn shifted(rank: Expr, by: Expr) -> Expr {
     int_op(IntOp::Shr, rank, by)
 }
@@ -182,13 +234,13 @@ fn narrow<'a>(
     e: &mut Emit<'a>,
     s: Shared,
     open: Open,
-    n: i64,
+    n: &Expr,
     places: i64,
     rank: &dyn Fn(&mut Emit<'a>, Expr) -> Expr,
 ) {
     strided(e, lit32(BINS as i32), Unroll::None, |e, i| store(e, s.bins, i, lit32(0)));
     e.push(Stmt::Barrier);
-    strided(e, lit32(n as i32), Unroll::By(4), |e, i| {
+    strided(e, n.clone(), Unroll::By(4), |e, i| {
         let r = rank(e, i);
         let above = shifted(r.clone(), add(Expr::Var(open.shift), lit64(DIGIT)));
         let inside = cmp(CmpOp::Eq, above, Expr::Var(open.prefix));
@@ -206,7 +258,7 @@ fn narrow<'a>(
     e.push(Stmt::Set(open.prefix, add(mul(Expr::Var(open.prefix), lit64(BINS)), digit)));
     e.push(Stmt::Set(open.before, state(1)));
     e.push(Stmt::Set(open.count, add(state(1), state(2))));
-    let more = cmp(CmpOp::Gt, Expr::Var(open.count), lit32(SORTED as i32));
+    let more = cmp(CmpOp::Gt, Expr::Var(open.count), lit32(s.room as i32));
     e.if_then(more, |e| e.push(Stmt::Set(open.shift, sub(Expr::Var(open.shift), lit64(DIGIT)))));
     e.push(Stmt::Barrier);
 }
@@ -261,7 +313,7 @@ fn find_digit(e: &mut Emit<'_>, s: Shared, open: Open, places: i64) {
 pub(super) fn clear(e: &mut Emit<'_>, s: Shared) {
     let first = cmp(CmpOp::Eq, thread(), lit32(0));
     e.if_then(first, |e| store(e, s.state, lit32(3), lit32(0)));
-    strided(e, lit32(SORTED as i32), Unroll::None, |e, i| store(e, s.candidates, i, lit64(i64::MAX)));
+    strided(e, lit32(s.room as i32), Unroll::None, |e, i| store(e, s.candidates, i, lit64(i64::MAX)));
 }
 
 pub(super) fn thread() -> Expr {
@@ -269,10 +321,10 @@ pub(super) fn thread() -> Expr {
 }
 
 /// All rank keys up to the end of the range, in any order.
-fn gather<'a>(e: &mut Emit<'a>, s: Shared, open: Open, n: i64, rank: &dyn Fn(&mut Emit<'a>, Expr) -> Expr) {
+fn gather<'a>(e: &mut Emit<'a>, s: Shared, open: Open, n: &Expr, rank: &dyn Fn(&mut Emit<'a>, Expr) -> Expr) {
     clear(e, s);
     e.push(Stmt::Barrier);
-    strided(e, lit32(n as i32), Unroll::By(4), |e, i| {
+    strided(e, n.clone(), Unroll::By(4), |e, i| {
         let r = rank(e, i);
         let inside = cmp(CmpOp::Le, shifted(r.clone(), Expr::Var(open.shift)), Expr::Var(open.prefix));
         e.if_then(inside, |e| {

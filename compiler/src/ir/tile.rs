@@ -29,8 +29,10 @@ pub struct Tile {
     pub resident: Option<u32>,
     /// Blocks of a cluster: they make tiles that are neighbours along M, and each copies its part of B for all.
     pub cluster: u32,
-    /// Bytes of shared memory through which results go to memory as boxes; 0: they are stored from registers.
+    /// Bytes of shared memory through which results go to memory; 0: they are stored from registers.
     pub staging: u32,
+    /// Whether they go on as boxes; else lanes store them line by line.
+    pub boxes: bool,
 }
 
 /// The output along M or N, cut into tiles.
@@ -257,7 +259,8 @@ impl fmt::Display for Tile {
         }
         match self.split {
             1 if self.staging > 0 => {
-                writeln!(f, "  map epilogue(accumulators) → shared, {} bytes, boxes → global", self.staging)
+                let as_ = if self.boxes { "boxes" } else { "lines" };
+                writeln!(f, "  map epilogue(accumulators) → shared, {} bytes, {as_} → global", self.staging)
             }
             1 => writeln!(f, "  map epilogue(accumulators) → global"),
             _ => writeln!(

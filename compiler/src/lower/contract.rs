@@ -420,6 +420,7 @@ fn build_hopper(
             }
         },
         finish: &|e| staging.iter().for_each(|s| s.finish(e)),
+        shape,
     };
     main.emit(e, acc, &around);
 }

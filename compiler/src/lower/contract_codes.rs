@@ -292,6 +292,7 @@ fn empty(wishes: &Wishes) -> Tile {
         shared_bytes: 0,
         resident: None,
         staging: 0,
+        boxes: false,
         cluster: 1,
     }
 }

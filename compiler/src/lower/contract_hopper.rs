@@ -11,6 +11,7 @@ use super::contract_operand::{Ground, Source};
 use super::contract_pattern::{self, ContractShape, Contraction, Digit};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
 use super::hopper_gather::{self, Boxes, Form, LINE, Terms};
+use super::hopper_scales::Scales;
 use super::hopper_store::{Lines, Output};
 use super::{Refusal, contract_operand};
 use crate::ir::graph::{Graph, TensorId, Word};
@@ -45,6 +46,8 @@ pub struct Hopper {
     pub b: Vec<Boxes>,
     /// How results are stored as boxes, where they can be.
     pub output: Option<Output>,
+    /// What blocks of terms are multiplied by.
+    pub scales: Option<Scales>,
 }
 
 /// Copies to read instead of tensors as they lie.
@@ -104,6 +107,10 @@ pub fn choose(
     wishes: &Wishes,
     copies: Copies,
 ) -> Result<Option<Hopper>, Refusal> {
+    let whole = ground.shape;
+    let bare =
+        ContractShape { folds: whole.folds.iter().map(Contraction::unscaled).collect(), ..whole.clone() };
+    let ground = &Ground { graph: ground.graph, facts: ground.facts, shape: &bare, home: ground.home };
     let shape = ground.shape;
     let good = |c: &Contraction| matches!(c.ty, Ty::F32 | Ty::I32) && c.ty == shape.folds[0].ty;
     if !target.wgmma || !target.tma || !shape.folds.iter().all(good) || wishes.names_threads() {
@@ -120,8 +127,15 @@ pub fn choose(
     if !all.iter().all(one) {
         return Ok(None);
     }
+    let scaled = whole.folds.iter().any(|c| c.blocks.is_some());
+    let scales = Scales::new(ground.graph, whole, &whole.folds[0], &all[0].terms);
+    if scaled && (scales.is_none() || whole.folds.len() > 1 || kind.dtypes[0].bits() != 8) {
+        return Ok(None);
+    }
+    let kind = Kind { promote: kind.promote || scaled, ..kind };
     let lines = Lines::of(ground);
-    let Some(draft) = best(ground, c, target, wishes, kind, &all[0].terms, &all[0].b, lines.as_ref())? else {
+    let lies = Lies { terms: &all[0].terms, b: &all[0].b, lines: lines.as_ref(), scales: scales.as_ref() };
+    let Some(draft) = best(ground, c, target, wishes, kind, &lies)? else {
         return Ok(None);
     };
     let output = lines
@@ -134,7 +148,7 @@ pub fn choose(
     let tile = tile(ground, wishes, &draft, kind, &all[0].terms, &a[0], &b)?;
     let folds = all.iter().map(|o| o.choice.clone()).collect();
     let terms = all[0].terms.clone();
-    Ok(Some(Hopper { choice: Choice { tile, folds }, terms, a, b, output }))
+    Ok(Some(Hopper { choice: Choice { tile, folds }, terms, a, b, output, scales }))
 }
 
 /// The parts of an operand.
@@ -171,22 +185,28 @@ struct Draft {
     groups: u32,
     stages: u32,
     split: i64,
-    /// Bytes through which results are stored.
+    /// Bytes through which results are stored, and whether as boxes.
     staging: u32,
+    boxes: bool,
     resident: Option<u32>,
     cluster: u32,
 }
 
 /// (rows, columns, warpgroups that multiply, share of the tensor cores' speed that the tile reaches).
-const BLOCKS: [(u32, u32, u32, f64); 14] = [
+const BLOCKS: [(u32, u32, u32, f64); 19] = [
     (128, 256, 2, 1.0),
+    (128, 240, 2, 0.99),
     (128, 224, 2, 0.98),
+    (128, 208, 2, 0.97),
     (128, 192, 2, 0.96),
+    (128, 176, 2, 0.945),
     (128, 160, 2, 0.93),
     (256, 128, 2, 0.98),
     (192, 128, 3, 0.93),
+    (128, 144, 2, 0.915),
     (128, 128, 2, 0.90),
     (128, 112, 2, 0.84),
+    (128, 96, 2, 0.76),
     (256, 64, 2, 0.70),
     (128, 64, 2, 0.62),
     (64, 256, 1, 0.70),
@@ -195,6 +215,14 @@ const BLOCKS: [(u32, u32, u32, f64); 14] = [
     (64, 64, 1, 0.38),
 ];
 
+/// What of operands and results bears on the choice of a tile.
+struct Lies<'x> {
+    terms: &'x Terms,
+    b: &'x Boxes,
+    lines: Option<&'x Lines>,
+    scales: Option<&'x Scales>,
+}
+
 /// The best tile that fits the settings, if this main loop is the right one.
 fn best(
     ground: &Ground,
@@ -202,9 +230,7 @@ fn best(
     target: &Target,
     wishes: &Wishes,
     kind: Kind,
-    terms: &Terms,
-    b: &Boxes,
-    lines: Option<&Lines>,
+    &Lies { terms, b, lines, scales }: &Lies,
 ) -> Result<Option<Draft>, Refusal> {
     let shape = ground.shape;
     let (rows, columns) = (ContractShape::points(&shape.m), ContractShape::points(&shape.n));
@@ -264,7 +290,8 @@ fn best(
             && groups.is_none_or(|g| g == wg as i64)
             && (b.k_major || bn % 64 == 0)
             && bm / wg * bn * kind.folds / 128 * if kind.promote { 2 } else { 1 } <= room(wg)
-            && (kind.folds == 1 || bm / wg == 64 && bn * kind.folds <= 256);
+            && (kind.folds == 1 || bm / wg == 64 && bn * kind.folds <= 256)
+            && scales.is_none_or(|s| s.takes(bn));
         let all = terms.steps();
         if !fits {
             continue;
@@ -280,6 +307,7 @@ fn best(
             let output = lines.filter(|_| split == 1).and_then(|l| l.output((bm, bn), wg, room));
             let fit = |staging: u32| (limit - staging) / stage;
             let wanted = stages.map_or(3, |s| s as u32);
+            let boxes = output.as_ref().is_some_and(|o| o.boxes);
             let staging = output.map_or(0, |o| o.bytes(wg));
             let staging = if fit(staging) >= wanted { staging } else { 0 };
             let count = stages.map_or(fit(staging).min(6), |s| s as u32);
@@ -302,8 +330,17 @@ fn best(
             let passes = 1.0 + b.choices().map_or(0.0, |n| (n * bm as i64) as f64 / rows as f64);
             let cost = waves as f64 * one * passes + extra;
             if best.as_ref().is_none_or(|(c, _)| cost < *c) {
-                let draft =
-                    Draft { m: bm, n: bn, groups: wg, stages: count, split, staging, resident, cluster };
+                let draft = Draft {
+                    m: bm,
+                    n: bn,
+                    groups: wg,
+                    stages: count,
+                    split,
+                    staging,
+                    boxes,
+                    resident,
+                    cluster,
+                };
                 best = Some((cost, draft));
             }
         }
@@ -421,6 +458,7 @@ fn tile(
         resident: d.resident,
         cluster: d.cluster,
         staging: d.staging,
+        boxes: d.boxes,
         folds,
     };
     tile.verify().map_err(|e| Refusal::new(wishes.span, e))?;

@@ -130,6 +130,57 @@ fn two_sums_that_share_an_operand() {
     hopper_as(&gated((64, 72, 320), NT, DType::F16), &split);
 }
 
+/// y[m, n] = Σ_g sx[m, g] · sw[n/wide, g] · Σ_i x[m, g·G + i] · w[n, g·G + i]
+fn blocks((m, n, blocks, terms): (i64, i64, i64, i64), wide: i64, dtype: DType) -> Plan {
+    let mut g = G::default();
+    let k = blocks * terms;
+    let (x, w) = (g.input("a", dtype, &[m, k]), g.input("b", DType::E4M3, &[n, k]));
+    let sx = g.input("sx", DType::F32, &[m, blocks]);
+    let sw = g.input("sw", DType::F32, &[(n + wide - 1) / wide, blocks]);
+    let y = g.result("y", DType::BF16, &[m, n]);
+    let ((am, em), (an, en)) = (g.axis("m", m), g.axis("n", n));
+    let ((ag, eg), (ai, ei)) = (g.axis("g", blocks), g.axis("i", terms));
+    let size = g.g.int(terms);
+    let first = g.mul(eg, size);
+    let at = g.call(Func::Add, &[first, ei]);
+    let (rx, rw) = (g.read(x, &[em, at]), g.read(w, &[en, at]));
+    let body = g.mul(rx, rw);
+    let inner = g.sum(&[ai], body);
+    let by = g.g.int(wide);
+    let column = if wide == 1 { en } else { g.call(Func::Div, &[en, by]) };
+    let (rsx, rsw) = (g.read(sx, &[em, eg]), g.read(sw, &[column, eg]));
+    let scale = g.mul(rsx, rsw);
+    let body = g.mul(scale, inner);
+    let value = g.sum(&[ag], body);
+    g.define(y, &[am, an], value);
+    g.plan()
+}
+
+#[test]
+fn scales_of_blocks_are_met_as_sums_leave_the_tensor_cores() {
+    use DType::{E4M3, E5M2};
+    hopper(&blocks((72, 136, 3, 128), 128, E4M3));
+    hopper(&blocks((131, 203, 2, 256), 64, E5M2));
+    // Each column has its own.
+    hopper(&blocks((72, 136, 3, 128), 1, E4M3));
+    let plan = blocks((200, 264, 5, 128), 128, E4M3);
+    let block = |m, n| with(Schedule::default(), "y", &[("block", "m", m), ("block", "n", n)]);
+    for (m, n) in [(128, 128), (64, 64), (256, 64)] {
+        hopper_as(&plan, &block(m, n));
+    }
+    hopper_as(&plan, &with(block(128, 128), "y", &[("persistent", "", 1)]));
+    hopper_as(&plan, &with(block(64, 128), "y", &[("split", "g", 2)]));
+    let mut fast = Schedule::default();
+    fast.set("y", "accumulate", "", Word::Name("fast".into()));
+    hopper_as(&plan, &fast);
+    // Blocks that are no whole steps are sums of their own.
+    assert!(super::super::contract::recognise(&blocks((72, 136, 3, 64), 128, E4M3).graph, &[0]).is_err());
+    // Other targets take the scales as factors of the operands.
+    for target in ["sm_80", "sm_89"] {
+        check(&blocks((40, 72, 2, 128), 128, E4M3), target);
+    }
+}
+
 #[test]
 fn split_f32() {
     super::super::contract_split::ALWAYS.set(true);
@@ -211,9 +262,14 @@ fn blocks_take_tile_after_tile() {
     hopper_as(&matmul(BF16, (136, 392, 72), NT), &blocks(128, 192, 1));
     hopper_as(&matmul(F16, (264, 136, 72), NT), &blocks(128, 96, 2));
     hopper_as(&matmul(F16, (520, 136, 72), NT), &blocks(256, 128, 2));
-    // Lines of 64 and of 32 bytes.
+    // Pieces that overlap.
     hopper_as(&matmul(BF16, (136, 200, 72), NT), &blocks(128, 96, 2));
     hopper_as(&matmul(BF16, (136, 200, 72), NT), &blocks(64, 80, 3));
+    hopper_as(&matmul((DType::BF16, DType::BF16, DType::F32), (136, 200, 72), NT), &blocks(128, 88, 2));
+    hopper_as(&matmul(BF16, (136, 360, 72), NT), &blocks(128, 176, 1));
+    // Lines of 64 and of 32 bytes.
+    hopper_as(&matmul(BF16, (136, 72, 72), NT), &blocks(64, 40, 3));
+    hopper_as(&matmul(BF16, (136, 72, 72), NT), &blocks(64, 24, 3));
     let split = with(blocks(64, 64, 3), "y", &[("split", "k", 3)]);
     hopper_as(&matmul(BF16, (136, 136, 264), NT), &split);
 }
@@ -302,6 +358,28 @@ fn results_go_out_as_boxes_where_they_can() {
     let odd = matmul(BF16, (72, 134, 72), NT);
     assert!(!stores(&odd));
     hopper(&odd);
+}
+
+#[test]
+fn results_that_are_no_boxes_go_out_line_by_line() {
+    let blocks = |m, n, resident| {
+        with(Schedule::default(), "y", &[("block", "m", m), ("block", "n", n), ("persistent", "", resident)])
+    };
+    for n in [129, 134, 131] {
+        for out in [DType::BF16, DType::F32] {
+            let plan = matmul((DType::BF16, DType::BF16, out), (150, n, 72), NT);
+            hopper(&plan);
+            hopper_as(&plan, &blocks(128, 128, 1));
+            hopper_as(&plan, &blocks(128, 88, 2));
+            hopper_as(&plan, &blocks(64, 40, 2));
+        }
+    }
+    hopper_as(&matmul(F16, (264, 67, 72), NT), &blocks(256, 64, 1));
+    // What the lanes of a warp wrote is read by others.
+    let plan = matmul(BF16, (64, 133, 64), NT);
+    let settings = [("warpgroups", "", 1), ("block", "m", 64), ("block", "n", 128)];
+    let kind = changed_of(&plan, &settings, &|stmts| stmts.retain(|s| !matches!(s, Simt::WarpBarrier)));
+    assert_eq!(kind, sim::Kind::Race);
 }
 
 /// The program of a small product, changed.

@@ -5,6 +5,11 @@
 //! not change along the fold is hoisted out of it; conditions become guards of the parts, in both where a term that
 //! is not taken must leave no trace of the other factor's NaN or infinity.
 
+use super::contract_shape::{self, divisor};
+pub use super::contract_shape::{
+    Blocks, ContractShape, Contraction, Digit, Factor, Guard, Hoisted, KAxis, OutAxis, Part, Selector,
+    StmtShape,
+};
 use super::home::identity;
 use super::index::Facts;
 use crate::ir::graph::{Access, AxisId, Combine, Define, Expr, ExprId, Fold, Graph, Stmt, TensorId};
@@ -12,134 +17,6 @@ use crate::vocab::dtype::{Ty, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
 use std::collections::BTreeSet;
-
-/// Which side of the product an output axis belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    Batch,
-    M,
-    N,
-}
-
-/// A kernel that `contract` can lower.
-#[derive(Clone, Debug)]
-pub struct ContractShape {
-    /// The output axes, shared by all statements by position.
-    pub axes: Vec<OutAxis>,
-    pub stmts: Vec<StmtShape>,
-    pub batch: Vec<Digit>,
-    pub m: Vec<Digit>,
-    pub n: Vec<Digit>,
-    pub folds: Vec<Contraction>,
-    /// Where B is chosen by data that depends on the row.
-    pub selector: Option<Selector>,
-}
-
-/// An index in B whose value is read from memory for each row: the sums' B is the same for rows of equal value.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Selector {
-    pub expr: ExprId,
-    /// Position of its statement in `ContractShape::stmts`.
-    pub stmt: usize,
-    /// Rows without one of these do not look at the sum.
-    pub guards: Vec<Guard>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct OutAxis {
-    pub name: String,
-    pub lo: i64,
-    pub extent: i64,
-}
-
-/// A statement, by its index in the graph, and its own ids of the output axes.
-#[derive(Clone, Debug)]
-pub struct StmtShape {
-    pub stmt: usize,
-    pub axes: Vec<AxisId>,
-}
-
-/// A part of an output axis: the axis's value is `lo` plus the sum of its digits, each times its stride.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Digit {
-    /// Position among the output axes.
-    pub out: usize,
-    pub stride: i64,
-    pub extent: i64,
-}
-
-/// One sum of products.
-#[derive(Clone, Debug)]
-pub struct Contraction {
-    /// Position of its statement in `ContractShape::stmts`.
-    pub stmt: usize,
-    pub fold: ExprId,
-    pub ty: Ty,
-    pub k: Vec<KAxis>,
-    pub a: Factor,
-    pub b: Factor,
-    /// Factors of the sum that do not change along it.
-    pub hoisted: Vec<Hoisted>,
-    /// The sum is 0 where one of these does not hold.
-    pub result_guards: Vec<Guard>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct KAxis {
-    pub axis: AxisId,
-    pub name: String,
-    pub lo: i64,
-    pub extent: i64,
-}
-
-/// One side: the product of some expressions, 0 (and nothing read) where a guard does not hold.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Factor {
-    pub exprs: Vec<ExprId>,
-    pub guards: Vec<Guard>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Hoisted {
-    pub expr: ExprId,
-    /// Divide by it.
-    pub divide: bool,
-}
-
-/// A condition on a term.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Guard {
-    /// The expression has this value.
-    Is(ExprId, bool),
-    /// axis ≥ bound
-    AtLeast(AxisId, ExprId),
-    /// axis < bound
-    Below(AxisId, ExprId),
-}
-
-impl ContractShape {
-    pub fn points(digits: &[Digit]) -> i64 {
-        digits.iter().map(|d| d.extent).product()
-    }
-
-    /// The shape with the outermost digit of a side as part of the batch, if the side has more than that.
-    pub fn with_batch(&self, part: Part) -> Option<ContractShape> {
-        let mut other = self.clone();
-        let side = if part == Part::M { &mut other.m } else { &mut other.n };
-        let at = side.iter().position(|d| d.extent > 1)?;
-        if side[at + 1..].iter().all(|d| d.extent <= 1) {
-            return None;
-        }
-        other.batch.push(side.remove(at));
-        Some(other)
-    }
-}
-
-impl Contraction {
-    pub fn terms(&self) -> i64 {
-        self.k.iter().map(|k| k.extent).product()
-    }
-}
 
 /// The shape of these statements as one `contract` kernel, or why there is none. Products without an M or an N axis
 /// are left to other forms.
@@ -253,7 +130,7 @@ fn own_points(graph: &Graph, defines: &[&Define]) -> Result<(), String> {
     Ok(())
 }
 
-fn below(graph: &Graph, root: ExprId) -> BTreeSet<ExprId> {
+pub(super) fn below(graph: &Graph, root: ExprId) -> BTreeSet<ExprId> {
     let mut seen = BTreeSet::new();
     let mut todo = vec![root];
     while let Some(id) = todo.pop() {
@@ -285,6 +162,7 @@ struct Raw {
     hidden: bool,
     factors: Vec<ExprId>,
     hoisted: Vec<Hoisted>,
+    blocks: Option<Blocks>,
 }
 
 struct Walk<'a, 'g> {
@@ -343,9 +221,11 @@ impl Walk<'_, '_> {
             hidden,
             factors: Vec::new(),
             hoisted: Vec::new(),
+            blocks: None,
         };
         let mut body = id;
         let mut next = Some(outer);
+        let mut blocks: Option<Blocks> = None;
         while let Some(f) = next {
             if f.combine != Combine::Builtin(Monoid::Sum) {
                 return Err("a fold other than a sum".into());
@@ -357,12 +237,28 @@ impl Walk<'_, '_> {
                 Expr::Fold(inner) => Some(inner),
                 _ => None,
             };
+            if let (None, None, Some((inner, scales))) = (
+                next,
+                &blocks,
+                contract_shape::scaled(self.graph, self.facts, body, &raw.k, !raw.masks.is_empty()),
+            ) {
+                blocks = Some(Blocks { outer: raw.k.len(), scales });
+                next = Some(inner);
+            }
         }
         if !matches!(self.graph.ty(id), Ty::F32 | Ty::F64 | Ty::I32 | Ty::I64) {
             return Err("a sum of another type".into());
         }
         let always = raw.masks.is_empty() && raw.k.iter().all(|k| k.extent > 0);
         self.factors(body, &mut raw, always)?;
+        if let Some(mut blocks) = blocks {
+            for s in std::mem::take(&mut blocks.scales) {
+                let own = raw.factors.len();
+                self.factors(s, &mut raw, always)?;
+                blocks.scales.extend(&raw.factors[own..]);
+            }
+            raw.blocks = Some(blocks).filter(|b| !b.scales.is_empty());
+        }
         self.raws.push(raw);
         Ok(())
     }
@@ -647,6 +543,7 @@ impl Split<'_, '_> {
             b,
             hoisted: raw.hoisted.clone(),
             result_guards: Vec::new(),
+            blocks: raw.blocks.clone(),
         };
         if let Some(known) = self.selector {
             return self.fit_selected(raw, known, c);
@@ -753,7 +650,8 @@ impl Split<'_, '_> {
     fn quotient(&self, p: usize, folds: &[Contraction], axis: &OutAxis) -> Option<(i64, Part)> {
         let of = |c: &Contraction| {
             let id = self.defines[c.stmt].axes[p];
-            let by = |f: &Factor| self.divisor(f, id).filter(|&n| n > 1 && axis.extent % n == 0);
+            let by =
+                |f: &Factor| divisor(self.graph, &f.exprs, id).filter(|&n| n > 1 && axis.extent % n == 0);
             match (by(&c.a), by(&c.b)) {
                 (Some(n), _) => Some((n, Part::N)),
                 (None, Some(n)) => Some((n, Part::M)),
@@ -764,29 +662,5 @@ impl Split<'_, '_> {
         let masked = folds.iter().any(|c| !c.a.guards.is_empty() || !c.b.guards.is_empty());
         (axis.lo == 0 && !masked && self.selector.is_none() && folds.iter().all(|c| of(c) == Some(first)))
             .then_some(first)
-    }
-
-    /// The constant by which a factor divides an axis wherever it uses it.
-    fn divisor(&self, f: &Factor, axis: AxisId) -> Option<i64> {
-        let g = self.graph;
-        let nodes: BTreeSet<ExprId> = f.exprs.iter().flat_map(|&e| below(g, e)).collect();
-        let is_axis = |id: ExprId| matches!(g.expr(id), Expr::Axis(a) if *a == axis);
-        let mut by = None;
-        for &id in &nodes {
-            let children = g.children(id);
-            if !children.iter().any(|&c| is_axis(c)) {
-                continue;
-            }
-            let Expr::Call(Func::Div, args) = g.expr(id) else { return None };
-            let Expr::Lit(Value::I64(n)) = g.expr(args[1]) else { return None };
-            if !is_axis(args[0]) || by.is_some_and(|b| b != *n) {
-                return None;
-            }
-            by = Some(*n);
-        }
-        if nodes.iter().any(|&id| is_axis(id)) && f.exprs.iter().any(|&e| is_axis(e)) {
-            return None;
-        }
-        by
     }
 }

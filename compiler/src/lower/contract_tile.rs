@@ -343,6 +343,7 @@ fn build(
         shared_bytes,
         resident,
         staging,
+        boxes: false,
         cluster,
     };
     tile.verify().map_err(|e| Refusal::new(wishes.span, e))?;

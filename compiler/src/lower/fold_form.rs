@@ -60,6 +60,7 @@ fn tile(k: &PlanKernel, chain: &Chain) -> Tile {
         resident: None,
         cluster: 1,
         staging: 0,
+        boxes: false,
         shared_bytes: 0,
     }
 }

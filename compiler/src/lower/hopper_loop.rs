@@ -14,9 +14,11 @@
 use super::contract_coords::{Place as Where, modulo, over, plus, times};
 use super::contract_hopper::Hopper;
 use super::contract_mma;
+use super::contract_pattern::ContractShape;
 use super::hopper_gather::Terms;
 use super::hopper_operand::Sums;
 use super::hopper_ring::{Descriptor, Known, Operand};
+use super::hopper_scales::{Scaled, Scales};
 use super::map::decode;
 use super::scalar::{Emit, Num, and, cast, cmp, int_op, lit32};
 use crate::ir::simt::{
@@ -43,6 +45,7 @@ pub struct HopperLoop<'x> {
     folds: u32,
     halves: bool,
     groups: u32,
+    scales: Option<&'x Scales>,
 }
 
 /// The range of steps of a block.
@@ -68,6 +71,8 @@ pub struct Around<'f> {
     pub epilogue: &'f dyn Fn(&mut Emit, &Where, &Expr),
     /// What it does after its last tile.
     pub finish: &'f dyn Fn(&mut Emit),
+    /// The shape of the product.
+    pub shape: &'f ContractShape,
 }
 
 /// A place in the ring: which stage, and the parity of its phase.
@@ -103,8 +108,19 @@ impl<'x> HopperLoop<'x> {
         let b = Operand::new(e, &fold.b, &h.b, "b", (tile.n.block, tile.cluster), fold.stages, h.terms.line);
         let barriers = e.kernel.shared("barriers", DType::I64, 2 * fold.stages, 8);
         let (folds, halves) = (tile.folds.len() as u32, dtypes[0] == DType::F32);
-        let main =
-            HopperLoop { tile, terms: &h.terms, a, b, barriers, dtypes, promote, folds, halves, groups };
+        let main = HopperLoop {
+            tile,
+            terms: &h.terms,
+            a,
+            b,
+            barriers,
+            dtypes,
+            promote,
+            folds,
+            halves,
+            groups,
+            scales: h.scales.as_ref(),
+        };
         main.init(e);
         main
     }
@@ -280,20 +296,28 @@ impl<'x> HopperLoop<'x> {
         let before = e.let_var("before", Ty::I32, lit32(0));
         let len = self.tile.m.block / self.groups / 64 * self.columns() / 2;
         let ty = if self.dtypes[0].is_float() { dtype::Ty::F32 } else { dtype::Ty::I32 };
-        let sums = Sums::new(e, acc, len, self.promote, self.halves);
+        let scaled = self.scales.map(|s| Scaled::new(e, s, around.shape, self.tile));
+        let sums = Sums::new(e, acc, len, (self.promote, self.halves), scaled);
         each_tile(e, self.tile, |e, number| {
             (around.each)(e, number, &mut |e, place, steps| {
                 if self.promote || !steps.some() {
                     contract_mma::clear(e, acc, len, ty);
                 }
-                self.sum(e, [&a, &b], &c, before, steps, &sums);
+                self.sum(e, [&a, &b], (&c, before), (place, steps), &sums);
                 (around.epilogue)(e, place, group);
             });
         });
     }
 
     /// The products of a tile.
-    fn sum(&self, e: &mut Emit, ab: [&Descriptor; 2], c: &Cursor, before: VarId, steps: &Steps, sums: &Sums) {
+    fn sum(
+        &self,
+        e: &mut Emit,
+        ab: [&Descriptor; 2],
+        (c, before): (&Cursor, VarId),
+        (place, steps): (&Where, &Steps),
+        sums: &Sums,
+    ) {
         self.steps_loop(e, &steps.count, |e, it| {
             let slot = Expr::Var(c.slot);
             call(e, Intrinsic::MbarrierWait, vec![self.full(&slot), Expr::Var(c.parity)]);
@@ -312,6 +336,7 @@ impl<'x> HopperLoop<'x> {
             }
             call(e, Intrinsic::WgmmaCommit, Vec::new());
             if self.promote {
+                sums.prepare(e, place, plus(steps.first.clone(), it.clone()));
                 call(e, Intrinsic::WgmmaWait(0), Vec::new());
                 self.release(e, slot, None);
                 sums.promote(e, &it, &steps.count);

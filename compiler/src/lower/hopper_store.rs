@@ -6,6 +6,9 @@
 //! side meets bank conflicts.
 //!
 //! Before a tile that another piece has used is written again, its leader waits until the store has read it.
+//!
+//! Results whose lines begin anywhere (an odd pitch) are no boxes. Each warp then stores its own 16 rows from the staging
+//! tile (`hopper_lanes`), a line with neighbouring lanes, which from the instructions' layout would be eight lines at once.
 
 use super::contract_coords::{Place as Where, both, digits, modulo, over, plus, row, times};
 use super::contract_epilogue::{Epilogue, Point, define, unrolled, when};
@@ -37,19 +40,22 @@ pub struct Lines {
     columns: i64,
     /// Batch digits that move it: number, extent, bytes.
     batch: Vec<(usize, i64, i64)>,
+    /// Whether they are boxes; else lanes store them.
+    boxes: bool,
 }
 
 /// How a tile is stored.
 pub struct Output {
     tensor: TensorId,
-    map: TensorMap,
-    columns: u32,
+    pub(super) map: TensorMap,
+    pub(super) columns: u32,
     slots: u32,
     batch: Vec<usize>,
+    pub(super) boxes: bool,
 }
 
 impl Lines {
-    /// The result of a product's only statement, if it lies as boxes want it.
+    /// The result of a product's only statement, if its columns are neighbours.
     pub fn of(ground: &Ground) -> Option<Lines> {
         let shape = ground.shape;
         let [_] = &shape.stmts[..] else { return None };
@@ -75,22 +81,22 @@ impl Lines {
         let batch = steps(&shape.batch)?.into_iter().enumerate().filter(|(_, (extent, _))| *extent > 1);
         let batch: Vec<_> = batch.map(|(i, (extent, s))| (i, extent, s * size)).collect();
         let fits = |bytes: i64| bytes > 0 && bytes % 16 == 0 && bytes < 1 << 40;
-        let good = along_n == 1
-            && fits(pitch)
+        let boxes = fits(pitch)
             && batch.len() <= 3
             && batch.iter().all(|b| fits(b.2))
             && offset >= 0
             && offset % 16 == 0
             && home.align % 16 == 0;
-        good.then_some(Lines { tensor: d.target, dtype: t.dtype, offset, pitch, rows, columns, batch })
+        let lines = Lines { tensor: d.target, dtype: t.dtype, offset, pitch, rows, columns, batch, boxes };
+        (along_n == 1).then_some(lines)
     }
 
-    /// How a block of `groups` warpgroups stores its tile: `None` where its columns are no whole lines.
+    /// How a block of `groups` warpgroups stores its tile, in the longest lines that it has the columns for.
     /// `room`: bytes for staging tiles that are there anyway.
     pub fn output(&self, (m, n): (u32, u32), groups: u32, room: u32) -> Option<Output> {
         let size = self.dtype.bits() / 8;
         let lines = [Swizzle::B128, Swizzle::B64, Swizzle::B32];
-        let swizzle = lines.into_iter().find(|s| n.is_multiple_of(s.width() / size))?;
+        let swizzle = lines.into_iter().find(|s| s.width() / size <= n)?;
         let columns = swizzle.width() / size;
         let mut map = TensorMap {
             dtype: self.dtype,
@@ -106,12 +112,16 @@ impl Lines {
             map.strides.push(*bytes);
             map.extent.push(1);
         }
-        let pieces = m / groups / ROWS * (n / columns);
+        let pieces = m / groups / ROWS * n.div_ceil(columns);
         let batch = self.batch.iter().map(|b| b.0).collect();
         // A tile for each piece needs no waiting in between.
         let all = groups * pieces * map.bytes();
-        let slots = if pieces <= 4 && all <= room { pieces } else { pieces.min(2) };
-        Some(Output { tensor: self.tensor, map, columns, slots, batch })
+        let slots = match self.boxes {
+            true if pieces <= 4 && all <= room => pieces,
+            true => pieces.min(2),
+            false => 1,
+        };
+        Some(Output { tensor: self.tensor, map, columns, slots, batch, boxes: self.boxes })
     }
 }
 
@@ -124,19 +134,20 @@ impl Output {
 
 /// The staging tiles of a kernel under construction.
 pub struct Staging<'x> {
-    output: &'x Output,
-    tile: &'x Tile,
-    shared: SharedId,
-    map: ParamId,
+    pub(super) output: &'x Output,
+    pub(super) tile: &'x Tile,
+    pub(super) shared: SharedId,
+    /// Of the result, where it is stored as boxes.
+    map: Option<ParamId>,
     groups: u32,
 }
 
 /// Where a piece goes.
-struct Piece<'p> {
-    place: &'p Where,
+pub(super) struct Piece<'p> {
+    pub place: &'p Where,
     group: &'p Expr,
     part: Expr,
-    piece: Expr,
+    pub piece: Expr,
     slot: Expr,
 }
 
@@ -148,7 +159,8 @@ impl<'x> Staging<'x> {
         let dtype = output.map.dtype;
         let len = output.bytes(groups) * 8 / dtype.bits();
         let shared = e.kernel.shared("staging", dtype, len, ATOM);
-        let map = e.tensor_map(output.tensor, None, "out_map", output.map.clone());
+        let map = || e.tensor_map(output.tensor, None, "out_map", output.map.clone());
+        let map = output.boxes.then(map);
         Staging { output, tile, shared, map, groups }
     }
 
@@ -157,13 +169,23 @@ impl<'x> Staging<'x> {
     }
 
     fn pieces(&self) -> u32 {
-        self.tile.n.block / self.output.columns
+        self.tile.n.block.div_ceil(self.output.columns)
+    }
+
+    /// The first column of a piece. The last one ends with the tile, and may make columns of the one before again.
+    pub(super) fn first_column(&self, piece: Expr) -> Expr {
+        let (n, columns) = (self.tile.n.block, self.output.columns);
+        let first = times(piece, columns as i64);
+        match n.is_multiple_of(columns) {
+            true => first,
+            false => int_op(IntOp::Min, first, lit32((n - columns) as i32)),
+        }
     }
 
     /// Stores a warpgroup's part of a tile.
     pub fn store(&self, e: &mut Emit, epilogue: &Epilogue, place: &Where, accs: &[ArrayId], group: &Expr) {
         let (all, slots) = (self.parts() * self.pieces(), self.output.slots);
-        if self.tile.resident.is_some() {
+        if self.tile.resident.is_some() && self.map.is_some() {
             // The tile before may still be read.
             self.finish(e);
             self.meet(e, group);
@@ -172,6 +194,11 @@ impl<'x> Staging<'x> {
             let pieces = self.pieces() as i64;
             let (part, piece) = (over(number.clone(), pieces), modulo(number.clone(), pieces));
             let piece = Piece { place, group, part, piece, slot: modulo(number.clone(), slots as i64) };
+            let Some(map) = self.map else {
+                self.fill(e, epilogue, &piece, accs, &|e| e.push(Stmt::WarpBarrier));
+                e.push(Stmt::WarpBarrier);
+                return self.by_lanes(e, epilogue.shape, &piece);
+            };
             let free = |e: &mut Emit| {
                 if slots < all {
                     let used = cmp(CmpOp::Ge, number.clone(), lit32(slots as i32));
@@ -185,12 +212,15 @@ impl<'x> Staging<'x> {
             self.fill(e, epilogue, &piece, accs, &free);
             call(e, Intrinsic::FenceProxyAsync, Vec::new());
             self.meet(e, group);
-            e.if_then(leader(), |e| self.send(e, &piece));
+            e.if_then(leader(), |e| self.send(e, map, &piece));
         });
     }
 
     /// Waits until shared memory is not read any more.
     pub fn finish(&self, e: &mut Emit) {
+        if self.map.is_none() {
+            return;
+        }
         e.if_then(leader(), |e| call(e, Intrinsic::BulkWait(0), Vec::new()));
     }
 
@@ -199,27 +229,32 @@ impl<'x> Staging<'x> {
     }
 
     /// The first element of a piece's staging tile.
-    fn start(&self, p: &Piece) -> Expr {
+    pub(super) fn start(&self, p: &Piece) -> Expr {
         let group = int_op(IntOp::Sub, p.group.clone(), lit32(1));
         let slot = plus(times(group, self.output.slots as i64), p.slot.clone());
         times(slot, (ROWS * self.output.columns) as i64)
     }
 
-    fn send(&self, e: &mut Emit, p: &Piece) {
+    fn send(&self, e: &mut Emit, map: ParamId, p: &Piece) {
         let from = Expr::SharedAddr(self.shared, Box::new(self.start(p)));
-        let group = int_op(IntOp::Sub, p.group.clone(), lit32(1));
-        let rows = times(group, (self.tile.m.block / self.groups) as i64);
-        let x = plus(p.place.n[0].clone(), times(p.piece.clone(), self.output.columns as i64));
-        let y = plus(plus(p.place.m[0].clone(), rows), times(p.part.clone(), ROWS as i64));
+        let x = plus(p.place.n[0].clone(), self.first_column(p.piece.clone()));
+        let y = plus(p.place.m[0].clone(), self.first_row(p));
         let mut args = vec![from, x, y];
         args.extend(self.output.batch.iter().map(|&d| cast(Ty::I32, p.place.batch[d].expr.clone())));
-        let op = Intrinsic::TmaStore { map: self.map, rank: self.output.map.dims.len() as u8 };
+        let op = Intrinsic::TmaStore { map, rank: self.output.map.dims.len() as u8 };
         call(e, op, args);
         call(e, Intrinsic::BulkCommit, Vec::new());
     }
 
+    /// The block's row at which a piece begins.
+    pub(super) fn first_row(&self, p: &Piece) -> Expr {
+        let group = int_op(IntOp::Sub, p.group.clone(), lit32(1));
+        let rows = times(group, (self.tile.m.block / self.groups) as i64);
+        plus(rows, times(p.part.clone(), ROWS as i64))
+    }
+
     /// Which chunk of a line a row's chunks are combined with, for rows that are equal to `row` up to 8.
-    fn turn(&self, row: Expr) -> Expr {
+    pub(super) fn turn(&self, row: Expr) -> Expr {
         let width = self.output.map.swizzle.width() as i64;
         over(row, 128 / width)
     }
@@ -269,7 +304,7 @@ impl<'x> Staging<'x> {
         pair: ArrayId,
     ) {
         let layout = Accumulators::of(self.tile);
-        let g = plus(times(p.piece.clone(), (self.output.columns / 8) as i64), g.clone());
+        let g = plus(over(self.first_column(p.piece.clone()), 8), g.clone());
         let column = e.named("column", Ty::I32, layout.column(g.clone()));
         let whole = self.tile.n.points() % 2 == 0;
         for w in 0..2 {
@@ -333,7 +368,7 @@ impl<'x> Staging<'x> {
 }
 
 /// The first of a warp's 16 rows of a piece.
-fn warp_row() -> Expr {
+pub(super) fn warp_row() -> Expr {
     times(modulo(Expr::Special(Special::Warp), 4), 16)
 }
 

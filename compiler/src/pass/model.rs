@@ -170,8 +170,8 @@ fn contract(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Op
     let blocks = tiles * (terms / SHARE).clamp(1.0, (2.0 * cost::SMS / tiles).max(1.0));
     let part = (blocks / cost::SMS).min(1.0);
     let (mut seconds, mut work, mut slowest) = (0.0, 0.0, 1.0f64);
-    for c in &shape.folds {
-        let terms = c.terms() as f64;
+    for c in shape.folds.iter().map(Contraction::unscaled) {
+        let (c, terms) = (&c, c.terms() as f64);
         let (a, b) = (operand(g, &c.a), operand(g, &c.b));
         let computed = a.is_none() || b.is_none();
         let dtype = instruction(g, c, a, b);

@@ -20,7 +20,10 @@ use super::home::Home;
 use super::hopper_loop::{Around, HopperLoop, Steps};
 use super::hopper_store::Staging;
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
-use super::{Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_pack, contract_select, map};
+use super::{
+    Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_pack, contract_phases,
+    contract_select, map,
+};
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId, Word};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
@@ -36,7 +39,10 @@ const MAX_POINTS: i64 = i32::MAX as i64 - 4096;
 
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
     let span = span(cx.graph, k);
-    let mut shape = shape(cx, k, span)?;
+    let mut shape = match shape(cx, k, span) {
+        Ok(shape) => shape,
+        Err(why) => return contract_phases::lower(cx, k).unwrap_or(Err(why)),
+    };
     if shape.axes.iter().any(|a| a.extent == 0) {
         return Ok(());
     }
@@ -73,6 +79,19 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     });
     own.into_iter().for_each(|(t, home)| *cx.home_mut(t) = home);
     done
+}
+
+/// Lowers a kernel if the main loop of sm_90a takes it with its operands as they lie.
+pub fn lower_as_it_lies<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Option<Result<(), Refusal>> {
+    let span = span(cx.graph, k);
+    let mut shape = shape(cx, k, span).ok()?;
+    let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
+    let found = hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes).ok()??;
+    shape
+        .axes
+        .iter()
+        .all(|a| a.extent > 0)
+        .then(|| lower_choice(cx, k, &shape, &found.choice, Some(&found), span))
 }
 
 /// An f32 product on tensor cores, and again by multiply-adds where numbers could not be split.
@@ -228,10 +247,16 @@ fn lower_codes<'a>(
     Ok(())
 }
 
-/// The tile level of a kernel, for printing.
-pub fn tile<'a>(cx: &Lowering<'a>, k: &PlanKernel) -> Result<Tile, Refusal> {
+/// The tile level of a kernel, for printing; of a sum in phases that of the first.
+pub fn tile(cx: &mut Lowering<'_>, k: &PlanKernel) -> Result<Tile, Refusal> {
     let span = span(cx.graph, k);
-    let mut shape = shape(cx, k, span)?;
+    match shape(cx, k, span) {
+        Ok(shape) => tile_of(cx, k, shape, span),
+        Err(why) => contract_phases::first(cx, k, |cx, k| tile(cx, k)).unwrap_or(Err(why)),
+    }
+}
+
+fn tile_of(cx: &Lowering<'_>, k: &PlanKernel, mut shape: ContractShape, span: Span) -> Result<Tile, Refusal> {
     let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
     if let Some(codes) = codes_choice(cx, &shape, &wishes) {
         return Ok(codes.choice.tile);
@@ -390,7 +415,10 @@ fn build_hopper(
     let epilogue = Epilogue { shape, tile };
     let list = list.map(|l| e.pointer(l, false));
     let pass = |e: &mut Emit, place: &Where, f: &mut dyn FnMut(&mut Emit, &Where, &Steps)| {
-        let steps = block_steps(e, tile, &tile.folds[0], place);
+        let steps = match h.terms.own_steps(e, place) {
+            Some(count) => Steps { first: lit32(0), count },
+            None => block_steps(e, tile, &tile.folds[0], place),
+        };
         f(e, place, &steps);
     };
     let by_lane = |e: &mut Emit, place: &Where| epilogue.store(e, &ground, place, &accs);

@@ -14,6 +14,7 @@ use super::hopper_gather::{self, Boxes, Form, LINE, Terms};
 use super::hopper_scales::Scales;
 use super::hopper_store::{Lines, Output};
 use super::{Refusal, contract_operand};
+use super::{hopper_pixels, hopper_ragged};
 use crate::ir::graph::{Graph, TensorId, Word};
 use crate::ir::tile::*;
 use crate::vocab::dtype::{DType, Ty};
@@ -161,20 +162,39 @@ fn halves(o: Boxes, copies: Copies) -> Vec<Boxes> {
 
 fn operands(ground: &Ground, c: &Contraction, kind: Kind, copies: Copies) -> Option<Operands> {
     let (shape, dtypes, borders) = (ground.shape, kind.dtypes, copies.borders);
+    let bounded = hopper_ragged::bounds(ground, c);
+    let (c, bounds) = bounded.as_ref().map_or((c, Vec::new()), |(c, bounds)| (c, bounds.clone()));
     let operand = |f, rows: &[Digit], dtype| match ground.source(c, f, dtype) {
         Source::Plain(p) => Form::new(ground, c, &p, rows, borders).map(|o| (o, Source::Plain(p))),
         Source::Computed => None,
     };
     let (a, a_source) = operand(&c.a, &shape.m, dtypes[0])?;
     let (b, b_source) = operand(&c.b, &shape.n, dtypes[1])?;
-    let terms = hopper_gather::terms(c, [&a, &b]);
-    let (a, b) = (a.boxes(c, &terms)?, b.boxes(c, &terms)?);
+    let (terms, a, b) = copied(c, &a, &b, bounds)?;
     let split = |o: &Boxes| copies.halves.iter().any(|h| h.0 == o.tensor);
     if kind.parts() == 2 && !(split(&a) && split(&b)) {
         return None;
     }
     let choice = FoldChoice { k: c.k.clone(), a: a_source, b: b_source };
     Some(Operands { terms, a, b, choice })
+}
+
+/// The order of terms, and the copies of both operands.
+fn copied(
+    c: &Contraction,
+    a: &Form,
+    b: &Form,
+    bounds: Vec<hopper_ragged::Ragged>,
+) -> Option<(Terms, Boxes, Boxes)> {
+    let plain = bounds.is_empty();
+    let terms = hopper_gather::terms(c, [a, b]).with_bounds(bounds)?;
+    if let (Some(a), Some(b)) = (a.boxes(c, &terms), b.boxes(c, &terms)) {
+        return Some((terms, a, b));
+    }
+    let terms = hopper_pixels::terms(c, [a, b]).filter(|_| plain)?;
+    let boxes = |f: &Form| f.plain(c, &terms).or_else(|| hopper_pixels::boxes(f, c, &terms));
+    let (a, b) = (boxes(a)?, boxes(b)?);
+    Some((terms, a, b))
 }
 
 /// A block and its pipeline.
@@ -299,6 +319,9 @@ fn best(
         let tiles = batch * (rows + bm as i64 - 1) / bm as i64 * ((columns + bn as i64 - 1) / bn as i64);
         let free = (target.sms as i64 / tiles.max(1)).min(all / 8).clamp(1, 32);
         let mut parts = split.map_or(vec![1, free], |s| vec![s.min(all)]);
+        if !terms.ragged.is_empty() {
+            parts = vec![1];
+        }
         parts.dedup();
         for split in parts {
             let stage = (bm + bn * kind.folds) * LINE * kind.parts();

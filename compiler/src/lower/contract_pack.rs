@@ -233,11 +233,17 @@ pub fn apply(
 ) -> Result<Vec<(TensorId, Home)>, Refusal> {
     let mut own = Vec::new();
     for p in packs {
+        let same = |q: &Pack| q.tensor == p.tensor && q.inner == p.inner && q.home.strides == p.home.strides;
+        if let Some((_, home)) = cx.packed.iter().flatten().find(|q| same(&q.0)).cloned() {
+            own.push((p.tensor, std::mem::replace(cx.home_mut(p.tensor), home)));
+            continue;
+        }
         let t = cx.graph.tensor(p.tensor);
         let (label, dtype) = (format!("{}_packed", t.name), p.home.dtype);
         let buffer = cx.workspace(label.clone(), dtype, &[p.home.len]);
         let home = Home { buffer, ..p.home.clone() };
         copy(cx, &format!("{name}_pack_{}", t.name), p, &home, &label, span)?;
+        cx.packed.iter_mut().for_each(|all| all.push((p.clone(), home.clone())));
         own.push((p.tensor, std::mem::replace(cx.home_mut(p.tensor), home)));
     }
     Ok(own)
@@ -254,6 +260,9 @@ fn copy(
 ) -> Result<(), Refusal> {
     let t = cx.graph.tensor(p.tensor);
     let from = cx.home(p.tensor).clone();
+    if let Some(done) = super::contract_turn::copy(cx, name, p, &from, to, span) {
+        return done;
+    }
     let vector = p.extent.min(128 / to.dtype.bits() as i64);
     let (order, dims) = order(&t.dims, &from, p, vector);
     launch_points(cx, name, &dims, span, |e, at| {

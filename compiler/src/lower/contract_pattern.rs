@@ -328,7 +328,8 @@ impl Walk<'_, '_> {
     }
 }
 
-fn is_zero(g: &Graph, id: ExprId) -> bool {
+/// Whether it is the literal 0 (+0 of floats).
+pub(super) fn is_zero(g: &Graph, id: ExprId) -> bool {
     match g.expr(id) {
         Expr::Lit(Value::F32(v)) => v.to_bits() == 0,
         Expr::Lit(Value::F64(v)) => v.to_bits() == 0,

@@ -270,7 +270,7 @@ impl<'a> Emit<'a> {
     }
 
     /// The factors, if this is a float sum of products whose product nothing else uses.
-    fn product(&self, combine: Combine, body: ExprId) -> Option<(ExprId, ExprId)> {
+    pub(super) fn product(&self, combine: Combine, body: ExprId) -> Option<(ExprId, ExprId)> {
         let fuses = combine == Combine::Builtin(Monoid::Sum)
             && self.graph.ty(body).is_float()
             && self.facts.uses(body) <= 1

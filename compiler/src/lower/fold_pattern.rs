@@ -320,7 +320,7 @@ fn linear(ground: &Ground, cond: ExprId, counts: bool, row: Option<AxisId>, axis
     }
     // It holds where low + strict ≤ high; it fails where high + 1 − strict ≤ low.
     let (low, high, more) = if counts { (low, high, strict) } else { (high, low, 1 - strict) };
-    let (low, high) = (affine(ground, low)?, affine(ground, high)?);
+    let (low, high) = (affine(ground.graph, low)?, affine(ground.graph, high)?);
     let by = |axis: AxisId| high.axes.get(&axis).unwrap_or(&0) - low.axes.get(&axis).unwrap_or(&0);
     let others = low.axes.keys().chain(high.axes.keys()).any(|&a| a != axis && Some(a) != row && by(a) != 0);
     let place = high.constant - low.constant - more;

@@ -9,9 +9,11 @@
 use super::contract_border::Border;
 use super::contract_operand::{Ground, PlainRead};
 use super::contract_pattern::{Contraction, Digit};
-use crate::ir::graph::{AxisId, Expr, ExprId, TensorId};
+use super::hopper_pixels::{self, Window};
+use super::hopper_ragged::Ragged;
+use crate::ir::graph::{AxisId, Expr, ExprId, Graph, TensorId};
 use crate::ir::program::BufferId;
-use crate::ir::simt::{Pixels, Swizzle, TensorMap};
+use crate::ir::simt::{Swizzle, TensorMap};
 use crate::vocab::dtype::{DType, Value};
 use crate::vocab::func::Func;
 use std::collections::BTreeMap;
@@ -27,6 +29,8 @@ pub struct Terms {
     /// Terms of a step, and of a line.
     pub step: i64,
     pub line: i64,
+    /// Outer groups of which the batch says how many values there are.
+    pub ragged: Vec<Ragged>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -42,11 +46,11 @@ impl Terms {
             groups.push(Group { axes: Vec::new(), extent: 1 });
         }
         // Shorter lines are slower to copy, but short groups waste less with them.
-        let with = |line| Terms { groups: groups.clone(), step, line };
+        let with = |line| Terms { groups: groups.clone(), step, line, ragged: Vec::new() };
         let cost = |&(line, by): &(i64, f64)| with(line).steps() as f64 * by;
         let lines = [(step, 1.0), (step / 2, 1.15), (step / 4, 1.4)];
         let best = lines.into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
-        Terms { line: best.map_or(step, |b| b.0), groups, step }
+        Terms { line: best.map_or(step, |b| b.0), groups, step, ragged: Vec::new() }
     }
 
     pub fn steps(&self) -> i64 {
@@ -101,6 +105,9 @@ pub enum Part {
     Batch(usize),
     /// What the rows of this pass choose.
     Chosen,
+    /// A digit of the number of a copy's first row, or of its first term: that number by the first, modulo the second.
+    OfRow(i64, i64),
+    OfTerm(i64, i64),
 }
 
 /// Multiples of parts and a constant.
@@ -111,7 +118,7 @@ pub struct Coord {
 }
 
 impl Coord {
-    fn of(part: Part) -> Coord {
+    pub fn of(part: Part) -> Coord {
         Coord { parts: vec![(part, 1)], constant: 0 }
     }
 }
@@ -158,28 +165,28 @@ impl Boxes {
 
 /// A read whose indices are affine, dim by dim.
 pub struct Form {
-    tensor: TensorId,
+    pub(super) tensor: TensorId,
     dtype: DType,
-    dims: Vec<Dim>,
+    pub(super) dims: Vec<Dim>,
     /// Extents of the rows' digits and of the batch's.
-    rows: Vec<i64>,
+    pub(super) rows: Vec<i64>,
     batch: Vec<i64>,
 }
 
-struct Dim {
+pub(super) struct Dim {
     /// Elements.
-    stride: i64,
-    size: i64,
+    pub stride: i64,
+    pub size: i64,
     /// Whether the index may be outside.
-    checked: bool,
+    pub checked: bool,
     /// Where all axes are at their lowest, from the dim's first element.
-    constant: i64,
+    pub constant: i64,
     /// Whether it is what the rows choose.
-    chosen: bool,
+    pub chosen: bool,
     /// Coefficients by digit of the rows, fold axis, digit of the batch.
-    rows: BTreeMap<usize, i64>,
-    k: BTreeMap<usize, i64>,
-    batch: BTreeMap<usize, i64>,
+    pub rows: BTreeMap<usize, i64>,
+    pub k: BTreeMap<usize, i64>,
+    pub batch: BTreeMap<usize, i64>,
 }
 
 impl Form {
@@ -221,7 +228,7 @@ impl Form {
         self.dims.iter().map(|d| of(d).get(&i).unwrap_or(&0) * d.stride).sum()
     }
 
-    fn along_k(&self, axis: usize) -> i64 {
+    pub(super) fn along_k(&self, axis: usize) -> i64 {
         self.along(|d| &d.k, axis)
     }
 
@@ -235,12 +242,12 @@ impl Form {
         self.dims.iter().any(|d| d.checked && d.k.get(&axis).is_some_and(|v| *v != 0))
     }
 
-    fn bytes(&self, elements: i64) -> i64 {
+    pub(super) fn bytes(&self, elements: i64) -> i64 {
         elements * self.dtype.bits() as i64 / 8
     }
 
     /// Whether a map can step by so many elements.
-    fn steps(&self, elements: i64) -> bool {
+    pub(super) fn steps(&self, elements: i64) -> bool {
         let bytes = self.bytes(elements);
         bytes > 0 && bytes % 16 == 0 && bytes < 1 << 40
     }
@@ -262,7 +269,14 @@ impl Form {
         self.plain(c, terms).or_else(|| self.pixels(c, terms))
     }
 
-    fn map(&self, offset: i64, dims: Vec<i64>, strides: Vec<i64>, k_major: bool, line: i64) -> TensorMap {
+    pub(super) fn map(
+        &self,
+        offset: i64,
+        dims: Vec<i64>,
+        strides: Vec<i64>,
+        k_major: bool,
+        line: i64,
+    ) -> TensorMap {
         let swizzle = match self.bytes(line) {
             _ if !k_major => Swizzle::B128,
             128 => Swizzle::B128,
@@ -274,7 +288,7 @@ impl Form {
         TensorMap { dtype: self.dtype, offset, dims, strides, extent, swizzle, pixels: None }
     }
 
-    fn plain(&self, c: &Contraction, terms: &Terms) -> Option<Boxes> {
+    pub(super) fn plain(&self, c: &Contraction, terms: &Terms) -> Option<Boxes> {
         if self.dims.iter().any(|d| d.checked) {
             return None;
         }
@@ -299,23 +313,33 @@ impl Form {
             coords.reverse();
         }
         let mut strides = vec![self.bytes(pitch)];
-        let mut extra: Vec<(Part, i64, i64)> = Vec::new();
-        for (i, g) in terms.outer().iter().enumerate() {
-            extra.push((Part::Outer(i), g.extent, self.along_group(c, g)?));
-        }
-        for (i, &n) in self.batch.iter().enumerate() {
-            extra.push((Part::Batch(i), n, self.along(|d| &d.batch, i)));
-        }
-        extra.retain(|e| e.1 > 1 && e.2 != 0);
-        for (size, step, mut coord) in merged(&extra) {
-            let mut step = step;
+        let mut extra: Vec<(i64, i64, Coord)> = Vec::new();
+        let mut moved = |part: Part, size: i64, step: i64| {
+            if size <= 1 || step == 0 {
+                return;
+            }
+            let mut coord = Coord::of(part);
             if step < 0 {
                 // Backwards: from the last on.
                 offset += step * (size - 1);
-                step = -step;
-                coord.parts.iter_mut().for_each(|p| p.1 = -p.1);
+                coord.parts[0].1 = -1;
                 coord.constant = size - 1;
             }
+            extra.push((size, step.abs(), coord));
+        };
+        for (i, g) in terms.outer().iter().enumerate() {
+            moved(Part::Outer(i), g.extent, self.along_group(c, g)?);
+        }
+        for (i, &n) in self.batch.iter().enumerate() {
+            moved(Part::Batch(i), n, self.along(|d| &d.batch, i));
+        }
+        // What no batch reaches is not in the map.
+        let one = |a: &Coord, b: &Coord| {
+            terms.ragged.is_empty() || self.dims.iter().any(|d| d.moved_by(a, terms) && d.moved_by(b, terms))
+        };
+        for (size, step, coord) in merged(extra, one) {
+            let size =
+                self.dims.iter().filter_map(|d| self.places(d, &coord, step, terms)).fold(size, i64::min);
             if !self.steps(step) {
                 return None;
             }
@@ -338,8 +362,24 @@ impl Form {
         Some(Boxes { tensor: self.tensor, buffer: None, k_major, map, coords, digits: Vec::new() })
     }
 
+    /// How many places a coordinate has along a dim, in steps of so many elements, where nothing else moves it.
+    fn places(&self, d: &Dim, coord: &Coord, step: i64, terms: &Terms) -> Option<i64> {
+        let alone = d.moved_by(coord, terms)
+            && d.rows.is_empty()
+            && !d.checked
+            && d.k.len() + d.batch.len() == coord.parts.len();
+        let by = step.checked_div(d.stride).filter(|&n| alone && n > 0)?;
+        let mut first = d.constant;
+        for (a, v) in &d.k {
+            let group = terms.groups.iter().find(|g| g.axes == [*a])?;
+            first += v.min(&0) * (group.extent - 1);
+        }
+        first += d.batch.iter().map(|(b, v)| v.min(&0) * (self.batch[*b] - 1)).sum::<i64>();
+        Some((d.size - 1 - first) / by + 1)
+    }
+
     /// A stride for a dim that is never stepped along.
-    fn spare(&self) -> i64 {
+    pub(super) fn spare(&self) -> i64 {
         128 / self.dtype.bits() as i64
     }
 
@@ -374,7 +414,7 @@ impl Dim {
             let dim = Dim { stride, size, checked, constant: -lo, chosen: true, rows, k, batch };
             return (!checked).then_some(dim);
         }
-        let mut at = affine(ground, index)?;
+        let mut at = affine(ground.graph, index)?;
         let mut constant = at.constant - lo;
         // Every axis starts at its lowest value.
         let mut take = |axis: AxisId, lo: i64| {
@@ -405,6 +445,17 @@ impl Dim {
         let batch = digits(&shape.batch)?;
         let rest = at.axes.values().any(|&by| by != 0);
         (!rest).then_some(Dim { stride, size, checked, constant, chosen: false, rows, k, batch })
+    }
+}
+
+impl Dim {
+    /// Whether all parts of a coordinate move this dim.
+    fn moved_by(&self, coord: &Coord, terms: &Terms) -> bool {
+        coord.parts.iter().all(|(part, _)| match part {
+            Part::Outer(i) => terms.groups[*i].axes.iter().any(|a| self.k.contains_key(a)),
+            Part::Batch(i) => self.batch.contains_key(i),
+            _ => false,
+        })
     }
 }
 
@@ -440,8 +491,8 @@ struct Place {
     extent: i64,
     step: i64,
     digits: Vec<usize>,
-    /// Outer groups that move all of them.
-    moves: Vec<(usize, i64)>,
+    /// What moves all of them: an outer group or a digit of the batch, by how much, and its extent.
+    moves: Vec<(Part, i64, i64)>,
 }
 
 impl Place {
@@ -473,18 +524,21 @@ impl<'x> Walk<'x> {
     fn dim(&mut self, d: &Dim) -> Option<()> {
         let inside = |&(a, _): &(&usize, &i64)| self.terms.inner().axes.contains(a);
         let inner = d.k.iter().any(|k| inside(&k));
-        if d.checked && (inner || !d.batch.is_empty()) {
+        if d.checked && inner {
             return None;
         }
-        let mut moves: Vec<(usize, i64)> = Vec::new();
+        let mut moves: Vec<(Part, i64, i64)> = Vec::new();
         for (a, &by) in d.k.iter().filter(|k| !inside(k)) {
             // A group of several axes is one number, which one dim does not show.
             let group = self.terms.outer().iter().position(|g| g.axes == [*a])?;
-            moves.push((group, by));
+            moves.push((Part::Outer(group), by, self.terms.groups[group].extent));
         }
         for (&b, &by) in &d.batch {
             let n = self.form.batch[b];
-            if d.stride == 1 && self.terms.whole() && d.rows.is_empty() {
+            if d.checked || !moves.is_empty() {
+                // A window's own place, which the batch moves too.
+                moves.push((Part::Batch(b), by, n));
+            } else if d.stride == 1 && self.terms.whole() && d.rows.is_empty() {
                 self.inner.parts.push((Part::Batch(b), by));
                 self.inner_size += by * (n - 1);
             } else {
@@ -509,7 +563,7 @@ impl<'x> Walk<'x> {
             }
             return Some(());
         }
-        let back: i64 = moves.iter().map(|&(g, by)| by.min(0) * (self.terms.groups[g].extent - 1)).sum();
+        let back: i64 = moves.iter().map(|&(_, by, n)| by.min(0) * (n - 1)).sum();
         let (digits, step, extent) = match d.rows.iter().collect::<Vec<_>>()[..] {
             [] => (vec![], 1, 1),
             [(&r, &by)] => (vec![r], by, self.form.rows[r]),
@@ -568,54 +622,26 @@ impl<'x> Walk<'x> {
 
     fn finish(self, places: &[Place], last: (i64, i64, Coord)) -> Option<Boxes> {
         let form = self.form;
-        let (mut dims, mut strides, mut coords) =
-            (vec![self.inner_size], Vec::new(), vec![self.inner.clone()]);
-        let mut pixels = Pixels { lower: Vec::new(), upper: Vec::new(), step: Vec::new() };
-        let mut offsets = Vec::new();
-        let corner: i64 = [1 << 15, 1 << 7, 1 << 4][places.len() - 1];
-        for p in places.iter().rev() {
-            let upper = p.lower + p.step * (p.extent - 1) + 1 - p.size;
-            let reach: i64 =
-                p.moves.iter().map(|&(g, by)| by.abs() * (self.terms.groups[g].extent - 1)).sum();
-            let fits = |v: i64| (-corner..corner).contains(&v);
-            if !fits(p.lower) || !fits(upper) || reach >= 2 * corner || !(1..=8).contains(&p.step) {
-                return None;
-            }
-            dims.push(p.size);
-            strides.push(p.stride);
-            pixels.lower.push(p.lower as i32);
-            pixels.upper.push(upper as i32);
-            pixels.step.push(p.step as u32);
-            coords.push(self.position(p));
-            offsets.push(self.moved(p));
-        }
-        dims.push(last.0);
-        strides.push(last.1);
-        coords.push(last.2);
-        coords.extend(offsets);
-        let aligned = form.bytes(self.offset) % 16 == 0 && self.offset >= 0;
+        let window = |p: &Place| {
+            let reach = p.moves.iter().map(|&(_, by, n)| by.abs() * (n - 1)).sum();
+            let (position, moved) = (self.position(p), self.moved(p));
+            let Place { size, stride, lower, extent, step, .. } = *p;
+            Window { size, stride, lower, extent, step, reach, position, moved }
+        };
+        let windows: Vec<Window> = places.iter().map(window).collect();
         let batch = self.inner.parts.iter().all(|p| form.steps(p.1) || p.0 == Part::Inner);
-        if !aligned || !batch || !strides.iter().all(|&s| form.steps(s)) {
-            return None;
-        }
-        let strides = strides.iter().map(|&s| form.bytes(s)).collect();
-        let mut map = form.map(self.offset, dims, strides, true, self.terms.line);
-        map.extent.truncate(2);
-        map.pixels = Some(pixels);
-        Some(Boxes {
-            tensor: form.tensor,
-            buffer: None,
-            k_major: true,
-            map,
-            coords,
-            digits: form.rows.clone(),
-        })
+        let inner = (self.inner.clone(), self.inner_size);
+        let found = batch.then(|| hopper_pixels::map(form, self.offset, inner, &windows, last)).flatten();
+        let (mut map, coords) = found?;
+        map.swizzle = form.map(0, Vec::new(), Vec::new(), true, self.terms.line).swizzle;
+        let (tensor, digits) = (form.tensor, form.rows.clone());
+        Some(Boxes { tensor, buffer: None, k_major: true, map, coords, digits })
     }
 
     /// The offset of a copy along one dim: never negative.
     fn moved(&self, p: &Place) -> Coord {
-        let constant = p.moves.iter().map(|&(g, by)| -by.min(0) * (self.terms.groups[g].extent - 1)).sum();
-        Coord { parts: p.moves.iter().map(|&(g, by)| (Part::Outer(g), by)).collect(), constant }
+        let constant = p.moves.iter().map(|&(_, by, n)| -by.min(0) * (n - 1)).sum();
+        Coord { parts: p.moves.iter().map(|&(part, by, _)| (part, by)).collect(), constant }
     }
 }
 
@@ -636,18 +662,20 @@ fn joined(places: Vec<Place>) -> Vec<Place> {
     out
 }
 
-/// Parts with extents and steps; neighbours that are one number as one: extent, step, coordinate.
-fn merged(extra: &[(Part, i64, i64)]) -> Vec<(i64, i64, Coord)> {
+/// Coordinates with extents and steps, the longest steps first; those that are one number as one.
+fn merged(mut extra: Vec<(i64, i64, Coord)>, may: impl Fn(&Coord, &Coord) -> bool) -> Vec<(i64, i64, Coord)> {
+    extra.sort_by_key(|e| -e.1);
     let mut out: Vec<(i64, i64, Coord)> = Vec::new();
-    for &(part, extent, step) in extra {
+    for (extent, step, coord) in extra {
         match out.last_mut() {
-            Some(last) if last.1 == step * extent => {
+            Some(last) if last.1 == step * extent && may(&last.2, &coord) => {
                 last.0 *= extent;
                 last.1 = step;
                 last.2.parts.iter_mut().for_each(|p| p.1 *= extent);
-                last.2.parts.push((part, 1));
+                last.2.parts.extend(coord.parts);
+                last.2.constant = last.2.constant * extent + coord.constant;
             }
-            _ => out.push((extent, step, Coord::of(part))),
+            _ => out.push((extent, step, coord)),
         }
     }
     out
@@ -699,8 +727,7 @@ pub(super) struct Affine {
     pub constant: i64,
 }
 
-pub(super) fn affine(ground: &Ground, id: ExprId) -> Option<Affine> {
-    let g = ground.graph;
+pub(super) fn affine(g: &Graph, id: ExprId) -> Option<Affine> {
     let constant = |v: i64| Some(Affine { axes: BTreeMap::new(), constant: v });
     let scaled = |mut a: Affine, by: i64| {
         a.axes.values_mut().for_each(|v| *v *= by);
@@ -711,11 +738,11 @@ pub(super) fn affine(ground: &Ground, id: ExprId) -> Option<Affine> {
         Expr::Axis(a) => Some(Affine { axes: BTreeMap::from([(*a, 1)]), constant: 0 }),
         Expr::Lit(Value::I64(v)) => constant(*v),
         Expr::Lit(Value::I32(v)) => constant(*v as i64),
-        Expr::Cast(a) if g.ty(*a).is_int() && g.ty(id).is_int() => affine(ground, *a),
-        Expr::Call(Func::Neg, a) => Some(scaled(affine(ground, a[0])?, -1)),
+        Expr::Cast(a) if g.ty(*a).is_int() && g.ty(id).is_int() => affine(g, *a),
+        Expr::Call(Func::Neg, a) => Some(scaled(affine(g, a[0])?, -1)),
         Expr::Call(f @ (Func::Add | Func::Sub), a) => {
-            let mut sum = affine(ground, a[0])?;
-            let other = scaled(affine(ground, a[1])?, if *f == Func::Sub { -1 } else { 1 });
+            let mut sum = affine(g, a[0])?;
+            let other = scaled(affine(g, a[1])?, if *f == Func::Sub { -1 } else { 1 });
             sum.constant += other.constant;
             for (axis, by) in other.axes {
                 *sum.axes.entry(axis).or_insert(0) += by;
@@ -723,7 +750,7 @@ pub(super) fn affine(ground: &Ground, id: ExprId) -> Option<Affine> {
             Some(sum)
         }
         Expr::Call(Func::Mul, a) => {
-            let (x, y) = (affine(ground, a[0])?, affine(ground, a[1])?);
+            let (x, y) = (affine(g, a[0])?, affine(g, a[1])?);
             match (x.axes.is_empty(), y.axes.is_empty()) {
                 (true, _) => Some(scaled(y, x.constant)),
                 (_, true) => Some(scaled(x, y.constant)),

@@ -229,7 +229,7 @@ impl<'x> HopperLoop<'x> {
             call(e, Intrinsic::MbarrierExpect, vec![full.clone(), bytes]);
             let step = plus(steps.first.clone(), it);
             for slab in 0..self.terms.slabs() {
-                let (inner, outer) = self.line(e, &step, slab);
+                let (inner, outer) = self.line(e, place, &step, slab);
                 for ((op, start), digits) in operands.iter().zip(&digits) {
                     let (inner, outer) = (inner.clone(), outer.clone());
                     let known = Known { place, start, digits, inner, outer };
@@ -241,7 +241,7 @@ impl<'x> HopperLoop<'x> {
     }
 
     /// The first term of a step's line within the innermost group, and the values of the outer groups.
-    fn line(&self, e: &mut Emit, step: &Expr, slab: i64) -> (Expr, Vec<Num>) {
+    fn line(&self, e: &mut Emit, place: &Where, step: &Expr, slab: i64) -> (Expr, Vec<Num>) {
         let terms = self.terms;
         let slabs = terms.slabs();
         let number = plus(times(step.clone(), slabs), lit32(slab as i32));
@@ -251,6 +251,9 @@ impl<'x> HopperLoop<'x> {
         let number = e.named("line", Ty::I32, number);
         let inner = e.named("k0", Ty::I32, times(modulo(number.clone(), terms.chunks()), terms.line));
         let outer = e.named("outer", Ty::I32, over(number.clone(), terms.chunks()));
+        if !terms.ragged.is_empty() {
+            return (inner, terms.own_digits(e, place, outer));
+        }
         let extents: Vec<i64> = terms.outer().iter().map(|g| g.extent).collect();
         let outer = decode(e, Num { expr: outer, ty: Ty::I32 }, &extents);
         if terms.lines() % slabs == 0 {

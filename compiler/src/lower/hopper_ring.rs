@@ -1,7 +1,7 @@
 //! An operand of the main loop on sm_90a: its ring of tiles in shared memory, the copies that fill a stage, and the
 //! descriptors by which matrix instructions read one.
 
-use super::contract_coords::{Place as Where, modulo, plus, times};
+use super::contract_coords::{Place as Where, modulo, over, plus, times};
 use super::hopper_gather::{Boxes, LINE, Part};
 use super::hopper_loop::call;
 use super::scalar::{Emit, Num, cast, int_op, lit32, lit64};
@@ -164,6 +164,10 @@ impl<'x> Operand<'x> {
 }
 
 impl Known<'_> {
+    fn row(&self, first: &Expr, rows: i32) -> Expr {
+        plus(plus(self.start.clone(), first.clone()), lit32(rows))
+    }
+
     /// A part of a coordinate, some rows on.
     fn part(&self, part: Part, first: &Expr, rows: i32) -> Expr {
         let of = |n: &Num| match n.ty {
@@ -171,7 +175,10 @@ impl Known<'_> {
             _ => cast(Ty::I32, n.expr.clone()),
         };
         match part {
-            Part::Row => plus(plus(self.start.clone(), first.clone()), lit32(rows)),
+            Part::Row => self.row(first, rows),
+            Part::OfRow(by, n) => modulo(over(self.row(first, rows), by), n),
+            Part::OfTerm(by, i64::MAX) => over(self.inner.clone(), by),
+            Part::OfTerm(by, n) => modulo(over(self.inner.clone(), by), n),
             Part::Inner => self.inner.clone(),
             Part::Outer(i) => of(&self.outer[i]),
             Part::Digit(i) => of(&self.digits[i]),

@@ -5,7 +5,9 @@
 use super::index::{Interval, reads};
 use super::read::Index;
 use super::scalar::{Emit, Num, arith, cmp, int_of};
-use super::{Choice, Lowering, MAX_GRID_X, Refusal, home, map_block, map_stencil, map_tile, map_vec};
+use super::{
+    Choice, Lowering, MAX_GRID_X, Refusal, home, map_block, map_stencil, map_tile, map_vec, map_window,
+};
 use crate::ir::graph::{AxisId, Define, Graph, Stmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::simt::{CmpOp, IntOp, Ty};
@@ -70,6 +72,9 @@ fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define]) -> Result
     }
     if let Some(blocks) = blocks {
         return map_block::points(cx, name, group, &blocks);
+    }
+    if let Some(window) = map_window::find(cx, name, group) {
+        return map_window::points(cx, name, group[0], &window);
     }
     if let Some(turn) = map_tile::find(cx, name, group) {
         return map_tile::points(cx, name, group, turn);

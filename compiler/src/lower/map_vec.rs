@@ -38,12 +38,17 @@ pub fn width(cx: &Lowering<'_>, name: &str, group: &[&Define]) -> Result<i64, Re
     Ok(v)
 }
 
-/// The most neighbours that all stores allow.
+/// The most neighbours that all stores allow, of bodies that are worth repeating.
 pub fn legal_width(cx: &Lowering<'_>, group: &[&Define]) -> i64 {
+    if group.iter().all(|d| small(cx.graph, d.value)) { store_width(cx, group) } else { 1 }
+}
+
+/// The most neighbours that all stores allow.
+pub(super) fn store_width(cx: &Lowering<'_>, group: &[&Define]) -> i64 {
     let graph = cx.graph;
     let t = graph.tensor(group[0].target);
     let Some(&n) = t.dims.last() else { return 1 };
-    if n < 2 || !group.iter().all(|d| small(graph, d.value)) {
+    if n < 2 {
         return 1;
     }
     let least = group.iter().map(|d| graph.tensor(d.target).dtype.bits()).min().unwrap_or(128);
@@ -59,7 +64,7 @@ pub fn legal_width(cx: &Lowering<'_>, group: &[&Define]) -> i64 {
 }
 
 /// Whether `v` neighbours along the last dim stand side by side and aligned, wherever they begin at a multiple of `v`.
-fn aligned(home: &Home, dtype: DType, dims: &[i64], v: i64) -> bool {
+pub(super) fn aligned(home: &Home, dtype: DType, dims: &[i64], v: i64) -> bool {
     let Some((last, outer)) = home.strides.split_last() else { return false };
     let bytes = access(dtype, v) as i64 * dtype.bits() as i64 / 8;
     let per_row = outer.iter().zip(dims).all(|(s, &n)| n == 1 || s % v == 0);
@@ -358,6 +363,7 @@ fn compute<'a>(e: &mut Emit<'a>, p: &Points<'_, 'a>, loaded: &[Loaded]) {
                         e.after_load(r.tensor, x, graph.span(l.id))
                     }
                     Node::Call(f, _) => random_value(e, *f, x),
+                    Node::Fold(_) => Num { expr: x, ty: l.ty },
                     _ => continue,
                 };
                 e.bind_num(l.id, n);

@@ -23,12 +23,14 @@ mod contract_mma;
 mod contract_operand;
 mod contract_pack;
 pub mod contract_pattern;
+pub mod contract_phases;
 mod contract_select;
 mod contract_shape;
 mod contract_split;
 #[cfg(test)]
 mod contract_tests;
 mod contract_tile;
+mod contract_turn;
 mod cuda_expr;
 mod cuda_names;
 mod cuda_prelude;
@@ -43,6 +45,8 @@ mod hopper_gather;
 mod hopper_lanes;
 mod hopper_loop;
 mod hopper_operand;
+mod hopper_pixels;
+mod hopper_ragged;
 mod hopper_ring;
 mod hopper_scales;
 mod hopper_store;
@@ -54,6 +58,7 @@ mod map_lanes;
 mod map_stencil;
 mod map_tile;
 mod map_vec;
+mod map_window;
 mod near;
 pub mod read;
 mod recur;
@@ -167,6 +172,8 @@ pub struct Lowering<'a> {
     unrolled: BTreeSet<String>,
     /// Sums of which the parts of several blocks are left to their readers to add, where these ask for it.
     parts: Option<BTreeMap<TensorId, Parts>>,
+    /// Copies of operands that the kernels under construction share, where there are several of one sum.
+    packed: contract_phases::Shared,
 }
 
 /// A sum in parts, each laid out as the tensor.
@@ -238,9 +245,9 @@ pub fn tiles(
     schedule: &Schedule,
 ) -> Result<Vec<(String, Form, Option<Tile>)>, Refusal> {
     let (whole, _) = settle(plan, target, schedule)?;
-    let cx = Lowering::new(plan, target, &whole);
-    let tile = |k: &PlanKernel| match k.form {
-        Form::Contract => contract::tile(&cx, k).map(Some),
+    let mut cx = Lowering::new(plan, target, &whole);
+    let mut tile = |k: &PlanKernel| match k.form {
+        Form::Contract => contract::tile(&mut cx, k).map(Some),
         _ => Ok(None),
     };
     plan.kernels.iter().map(|k| Ok((k.name.clone(), k.form, tile(k)?))).collect()
@@ -274,6 +281,7 @@ impl<'a> Lowering<'a> {
             open: vec![Vec::new()],
             names: BTreeSet::new(),
             parts: None,
+            packed: None,
             unrolled: BTreeSet::new(),
         }
     }
@@ -324,6 +332,7 @@ impl<'a> Lowering<'a> {
             open: std::mem::take(&mut self.open),
             names: std::mem::take(&mut self.names),
             parts: Some(BTreeMap::new()),
+            packed: None,
             unrolled: BTreeSet::new(),
         }
     }
@@ -336,6 +345,11 @@ impl<'a> Lowering<'a> {
         (self.program, self.open, self.names) = state;
     }
 
+    /// Where a tensor lives that a rewriting made.
+    fn set_home(&mut self, t: TensorId, home: Home) {
+        Rc::make_mut(&mut self.homes).insert(t, home);
+    }
+
     /// A contiguous workspace for a tensor that a rewriting made.
     fn new_home(&mut self, t: TensorId) {
         let tensor = self.graph.tensor(t);
@@ -343,7 +357,7 @@ impl<'a> Lowering<'a> {
         let strides = home::contiguous(tensor.dtype, &tensor.dims);
         let len = tensor.dims.iter().product();
         let home = Home { buffer, dtype: tensor.dtype, strides, len, align: 256, ring: None };
-        Rc::make_mut(&mut self.homes).insert(t, home);
+        self.set_home(t, home);
     }
 
     /// Launches under construction take the counter of the `Repeat` around where they would take this scalar.
@@ -363,7 +377,7 @@ impl<'a> Lowering<'a> {
     fn lower_form(&mut self, k: &'a PlanKernel) -> Result<(), Refusal> {
         match k.form {
             Form::Map => map::lower(self, k),
-            Form::Row => row::lower(self, k),
+            Form::Row => map_window::lower(self, k).unwrap_or_else(|| row::lower(self, k)),
             Form::Scan => scan::lower(self, k),
             Form::Sort => sort::lower(self, k),
             Form::Scatter => scatter::lower(self, k),

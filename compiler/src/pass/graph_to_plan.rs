@@ -10,6 +10,7 @@ use crate::ir::graph::*;
 use crate::ir::plan::*;
 use crate::lower::contract_codes;
 use crate::lower::contract_pattern::{self, ContractShape};
+use crate::lower::contract_phases;
 use crate::lower::fold_pattern;
 use crate::rules::Class;
 use girih_dsl::ast::Span;
@@ -208,7 +209,14 @@ fn contracts(g: &Graph, d: &Define, force: Option<Form>) -> bool {
     !folds.is_empty()
         && (contract_pattern::takes(g, d, true)
             .is_ok_and(|s| any || is_large(&s) || contract_codes::suits(g, &s))
-            || fold_pattern::takes(g, d).is_ok())
+            || fold_pattern::takes(g, d).is_ok()
+            || in_phases(g, d, any))
+}
+
+/// Is the definition a product in each of its phases?
+fn in_phases(g: &Graph, d: &Define, any: bool) -> bool {
+    let phases = contract_phases::split(g, d, "").unwrap_or_default();
+    phases.iter().filter_map(|p| p.shape()).any(|s| any || is_large(&s))
 }
 
 /// The definitions that `tile` blocks ask for as products.

@@ -12,6 +12,7 @@ use super::rows;
 use crate::ir::graph::*;
 use crate::ir::plan::Form;
 use crate::lower::contract_pattern::{self, ContractShape, Contraction, Factor};
+use crate::lower::contract_phases;
 use crate::lower::fold_pattern;
 use crate::vocab::dtype::DType;
 use rustc_hash::FxHashSet;
@@ -162,7 +163,7 @@ fn contract(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Op
     /// Terms that a block takes at least.
     const SHARE: f64 = 512.0;
     let index = crate::lower::index::Facts::new(g);
-    let shape = contract_pattern::recognise_any(g, &index, stmts).ok()?;
+    let Ok(shape) = contract_pattern::recognise_any(g, &index, stmts) else { return in_phases(g, stmts) };
     let [batch, m, n] = [&shape.batch, &shape.m, &shape.n].map(|d| ContractShape::points(d) as f64);
     let tiles = batch * (m / cost::TILE).ceil() * (n / cost::TILE).ceil();
     // Blocks share a sum where there are few tiles.
@@ -193,6 +194,16 @@ fn contract(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Op
     }
     let moved = cost::memory(bytes.read + bytes.written) / part / slowest;
     Some(moved.max(seconds + cost::compute(work) / part))
+}
+
+/// A sum in phases: a kernel for each.
+fn in_phases(g: &Graph, stmts: &[usize]) -> Option<f64> {
+    let [s] = stmts[..] else { return None };
+    let Stmt::Define(d) = &g.stmts[s] else { return None };
+    let phases = contract_phases::split(g, d, "")?;
+    let one = |p: &contract_phases::Phase| kernel(&p.plan.graph, &mut Facts::default(), &[0], Form::Contract);
+    // The caller counts a launch.
+    Some(phases.iter().map(one).sum::<f64>() / 1e6 - cost::LAUNCH)
 }
 
 /// Whether two sums read the same matrix as their A, as it lies: then one instruction makes both.

@@ -252,7 +252,7 @@ pub fn tile(cx: &mut Lowering<'_>, k: &PlanKernel) -> Result<Tile, Refusal> {
     let span = span(cx.graph, k);
     match shape(cx, k, span) {
         Ok(shape) => tile_of(cx, k, shape, span),
-        Err(why) => contract_phases::first(cx, k, |cx, k| tile(cx, k)).unwrap_or(Err(why)),
+        Err(why) => contract_phases::first(cx, k, tile).unwrap_or(Err(why)),
     }
 }
 

@@ -36,11 +36,10 @@ fn relay(ticket: bool, twice: bool) -> Program {
         Stmt::Intrinsic {
             op: Intrinsic::AwaitWords { mem: words, count: 1 },
             outs: vec![Place::Var(word)],
-            args: vec![v(number), Expr::Select(
-                Box::new(lt(i(0), v(number))),
-                Box::new(i(1)),
-                Box::new(i(0)),
-            )],
+            args: vec![
+                v(number),
+                Expr::Select(Box::new(lt(i(0), v(number))), Box::new(i(1)), Box::new(i(0))),
+            ],
         },
         cond(
             eq(tid(), i(0)),

@@ -82,6 +82,7 @@ mod scan_ring;
 pub mod scan_step;
 pub mod scatter;
 mod scatter_private;
+mod scatter_ranges;
 pub mod schedule;
 mod settings;
 pub mod simt_to_cuda;

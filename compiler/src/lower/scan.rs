@@ -602,8 +602,7 @@ impl<'a> Shape<'a> {
     ) {
         let ty = part.lo.ty;
         let var = e.kernel.var("i", ty);
-        let body =
-            e.block(|e| self.next_term(e, algebra, &Num { expr: Expr::Var(var), ty }, acc, each));
+        let body = e.block(|e| self.next_term(e, algebra, &Num { expr: Expr::Var(var), ty }, acc, each));
         let (lo, hi, step) = (part.lo.expr.clone(), part.hi.expr.clone(), int_of(ty, 1).expr);
         e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::By(8), body });
     }

@@ -211,7 +211,10 @@ impl<'a> Shape<'a> {
             let step = add(side.step.clone(), lit32((i * each) as i32));
             let step = e.named("step", Ty::I32, step);
             let to = add(base.clone(), add(mul(step.clone(), lit32(LANES as i32)), side.column.clone()));
-            let at = Num { expr: super::read::to(Num { expr: step.clone(), ty: Ty::I32 }, start.ty), ty: start.ty };
+            let at = Num {
+                expr: super::read::to(Num { expr: step.clone(), ty: Ty::I32 }, start.ty),
+                ty: start.ty,
+            };
             let at = arith(IntOp::Add, start.clone(), at);
             let at = Num { expr: e.named("at", at.ty, at.expr), ty: at.ty };
             let last = int_of(at.ty, self.n - 1);

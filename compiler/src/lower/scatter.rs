@@ -8,6 +8,7 @@
 //! - the greatest or least of floats, and sums in any order where that is asked for: atomics too;
 //! - else: the points are sorted by the element they meet (stably), and each element's points are combined in
 //!   their order, in the compute type, and rounded once. So runs repeat bit for bit.
+//!   Where elements are not many more than points, a thread an element does that (`scatter_ranges.rs`).
 //!
 //! Axes that index a dim on their own and nothing else beside the value need no sorting: they stay an axis of the work.
 
@@ -16,7 +17,7 @@ use super::map::{bind_axes, count, launch_points};
 use super::read::{Index, to};
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, int_op, lit32};
 use super::sort::sort_rows;
-use super::{Lowering, Refusal, home, scatter_private as private};
+use super::{Lowering, Refusal, home, scatter_private as private, scatter_ranges as ranges};
 use crate::ir::graph::{
     AxisId, Base, Combine, Expr as Node, ExprId, Graph, Stmt as GraphStmt, TensorId, Update, UpdateOp, Word,
 };
@@ -161,7 +162,7 @@ impl<'a> Scatter<'a> {
         e.if_else(cond, |e| f(e, &index), |e| e.report(target, &index, guards, FaultKind::Write, span));
     }
 
-    fn combine(&self) -> Option<Combine> {
+    pub fn combine(&self) -> Option<Combine> {
         match self.u.op {
             UpdateOp::Set => None,
             UpdateOp::Add => Some(Combine::Builtin(Monoid::Sum)),
@@ -203,7 +204,7 @@ impl<'a> Scatter<'a> {
     }
 
     /// The element as it stands in memory.
-    fn old(&self, e: &mut Emit<'a>, index: &[Index]) -> Num {
+    pub fn old(&self, e: &mut Emit<'a>, index: &[Index]) -> Num {
         let ty = self.ty(e.graph);
         let at = e.offset(self.u.target, index);
         let p = e.tensor_param(self.u.target, true);
@@ -279,6 +280,9 @@ impl<'a> Scatter<'a> {
         self.keys(cx, &split, keys, elements)?;
         let bits = i64::BITS - elements.leading_zeros();
         let order = sort_rows(cx, &self.name, keys, (1, n), bits, self.u.span)?;
+        if !wide && ranges::takes(n, elements) {
+            return self.by_element(cx, &split, ranges::Sorted { keys, order, n, elements });
+        }
         self.reduce(cx, &split, (keys, dtype, order), n, elements)
     }
 
@@ -399,7 +403,7 @@ impl<'a> Scatter<'a> {
     }
 
     /// Combines one point's value into `acc`.
-    fn take(&self, e: &mut Emit<'a>, head: &Head<'_, 'a>, point: Expr, plain: &[Num], acc: VarId) {
+    pub fn take(&self, e: &mut Emit<'a>, head: &Head<'_, 'a>, point: Expr, plain: &[Num], acc: VarId) {
         let ty = self.ty(e.graph);
         let dims = head.split.dims(&self.dims, &head.split.keyed);
         let at = super::map::decode(e, Num { expr: point, ty: Ty::I32 }, &dims);
@@ -414,7 +418,13 @@ impl<'a> Scatter<'a> {
     }
 
     /// The target's index from a key and the plain axes' coordinates.
-    fn element_index(&self, e: &mut Emit<'a>, head: &Head<'_, 'a>, key: Expr, plain: &[Num]) -> Vec<Index> {
+    pub fn element_index(
+        &self,
+        e: &mut Emit<'a>,
+        head: &Head<'_, 'a>,
+        key: Expr,
+        plain: &[Num],
+    ) -> Vec<Index> {
         let t = e.graph.tensor(self.u.target);
         let dest: Vec<i64> = head.split.dest.iter().map(|&d| t.dims[d]).collect();
         let at = super::map::decode(e, Num { expr: key, ty: head.key_ty }, &dest);
@@ -444,19 +454,19 @@ impl<'a> Scatter<'a> {
 }
 
 /// What finds the elements of sorted points.
-struct Head<'s, 'a> {
-    split: &'s Split,
-    load: &'s dyn Fn(&mut Emit<'a>, Expr) -> (Expr, Expr),
-    n: i64,
-    elements: i64,
-    key_ty: Ty,
+pub(super) struct Head<'s, 'a> {
+    pub split: &'s Split,
+    pub load: &'s dyn Fn(&mut Emit<'a>, Expr) -> (Expr, Expr),
+    pub n: i64,
+    pub elements: i64,
+    pub key_ty: Ty,
 }
 
 /// The statement's axes in two: those that the element depends on in a way that needs sorting, and plain ones.
-struct Split {
+pub(super) struct Split {
     /// Positions in the statement's axes.
     keyed: Vec<usize>,
-    plain: Vec<usize>,
+    pub plain: Vec<usize>,
     /// Dims of the target that are not indexed by a plain axis.
     dest: Vec<usize>,
 }
@@ -475,7 +485,7 @@ impl Split {
         Split { keyed, plain, dest }
     }
 
-    fn dims(&self, dims: &[i64], positions: &[usize]) -> Vec<i64> {
+    pub fn dims(&self, dims: &[i64], positions: &[usize]) -> Vec<i64> {
         positions.iter().map(|&p| dims[p]).collect()
     }
 
@@ -516,7 +526,7 @@ fn from_zero(e: &Emit<'_>, axis: AxisId) -> Num {
     arith(IntOp::Sub, v.clone(), int_of(v.ty, lo))
 }
 
-fn linear(at: &[Num], dims: &[i64]) -> Num {
+pub(super) fn linear(at: &[Num], dims: &[i64]) -> Num {
     let total: i64 = dims.iter().product();
     let ty = if total <= i32::MAX as i64 { Ty::I32 } else { Ty::I64 };
     let mut sum = int_of(ty, 0);

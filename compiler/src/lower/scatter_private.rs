@@ -24,7 +24,8 @@ pub(super) fn bins(cx: &Lowering<'_>, s: &Scatter<'_>, points: i64) -> Option<i6
     let home = cx.home(s.u.target);
     let bytes = home.len * home.dtype.bits() as i64 / 8;
     let in_place = home.dtype == cx.graph.tensor(s.u.target).dtype;
-    if !in_place || bytes > MOST || home.len == 0 || cx.target.compute < (8, 0) {
+    let room = MOST.min(cx.target.shared_per_block as i64);
+    if !in_place || bytes > room || home.len == 0 {
         return None;
     }
     let most = if bytes <= TWICE { 2 * DEVICE } else { DEVICE };
@@ -33,12 +34,7 @@ pub(super) fn bins(cx: &Lowering<'_>, s: &Scatter<'_>, points: i64) -> Option<i6
 }
 
 impl<'a> Scatter<'a> {
-    pub(super) fn privately(
-        &self,
-        cx: &mut Lowering<'a>,
-        points: i64,
-        blocks: i64,
-    ) -> Result<(), Refusal> {
+    pub(super) fn privately(&self, cx: &mut Lowering<'a>, points: i64, blocks: i64) -> Result<(), Refusal> {
         let home = cx.home(self.u.target).clone();
         let mut e = cx.emit(&self.name);
         e.kernel.block = [THREADS as u32, 1, 1];
@@ -90,8 +86,7 @@ impl<'a> Scatter<'a> {
                     let value = self.value(e).expr;
                     let at = e.offset(self.u.target, index);
                     e.push(Stmt::SetElem(held, slot.clone(), value));
-                    let here =
-                        Expr::Select(Box::new(inside.clone()), Box::new(at), Box::new(lit32(-1)));
+                    let here = Expr::Select(Box::new(inside.clone()), Box::new(at), Box::new(lit32(-1)));
                     e.push(Stmt::SetElem(places, slot.clone(), here));
                 });
             });

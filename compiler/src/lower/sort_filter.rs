@@ -9,9 +9,7 @@ use super::map;
 use super::read::{Index, to};
 use super::scalar::{Emit, Num, add, arith, cast, cmp, int_of, int_op, lit32, mul};
 use super::scan_flow::loadable;
-use super::sort_select::{
-    POSITION, Shared, THREADS, load, sort_candidates, store, strided, unsigned,
-};
+use super::sort_select::{POSITION, Shared, THREADS, load, sort_candidates, store, strided, unsigned};
 use crate::ir::graph::{Expr as Node, ExprId, Read, Sort};
 use crate::ir::simt::{ArrayId, AtomicOp, CmpOp, Expr, IntOp, Mem, Stmt, Ty, Unroll, VarId};
 use crate::vocab::dtype;

@@ -6,9 +6,7 @@ use super::Lowering;
 use super::map;
 use super::scalar::{Emit, Num, add, arith, cmp, int_of, int_op, lit32, lit64, mul};
 use super::sort_filter::Keys;
-use super::sort_select::{
-    Shared, THREADS, first_of, load, put, room, sort_candidates, store, strided,
-};
+use super::sort_select::{Shared, THREADS, first_of, load, put, room, sort_candidates, store, strided};
 use crate::ir::graph::Sort;
 use crate::ir::program::BufferId;
 use crate::ir::simt::{CmpOp, Expr, IntOp, Mem, Special, Stmt, Ty, Unroll};

@@ -52,7 +52,13 @@ pub fn first_places(cx: &Lowering<'_>, sort: &Sort) -> Option<i64> {
             places = places.max(at.hi - t.lo[sort.along] + 1);
         }
     }
-    let fits = (1..=MOST).contains(&places) && n > 2 * room(places) && n < 1 << POSITION && rows <= MAX_GRID_X;
+    // Candidates and bins.
+    let bytes = 8 * room(places) + 4 * (BINS + THREADS + 4);
+    let fits = bytes <= cx.target.shared_per_block as i64
+        && (1..=MOST).contains(&places)
+        && n > 2 * room(places)
+        && n < 1 << POSITION
+        && rows <= MAX_GRID_X;
     fits.then_some(places)
 }
 

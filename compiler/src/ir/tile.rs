@@ -27,12 +27,32 @@ pub struct Tile {
     pub shared_bytes: u32,
     /// Blocks (or clusters of them) that take tile after tile while there are any, or else one for each tile.
     pub resident: Option<u32>,
+    /// The tiles of the last wave, if blocks share their sums.
+    pub tail: Option<Tail>,
     /// Blocks of a cluster: they make tiles that are neighbours along M, and each copies its part of B for all.
     pub cluster: u32,
+    /// Blocks of a cluster that have a part of a tile's terms each and add their sums; `split` counts clusters.
+    pub join: u32,
     /// Bytes of shared memory through which results go to memory; 0: they are stored from registers.
     pub staging: u32,
     /// Whether they go on as boxes; else lanes store them line by line.
     pub boxes: bool,
+}
+
+/// A last wave with fewer tiles than blocks that take them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tail {
+    /// Tiles (or clusters' worth of them) before it.
+    pub first: i64,
+    /// Blocks that share the sum of each of its tiles.
+    pub split: i64,
+}
+
+impl Tail {
+    /// Pieces of the last wave, of so many tiles in all.
+    pub fn parts(&self, tiles: i64) -> i64 {
+        (tiles - self.first) * self.split
+    }
 }
 
 /// The output along M or N, cut into tiles.
@@ -184,8 +204,13 @@ impl FoldTile {
 
 impl Tile {
     /// Tiles in all; those that a cluster makes together count once.
-    pub fn count(&self) -> i64 {
+    pub fn tiles(&self) -> i64 {
         self.batch * self.split * (self.m.tiles() / self.cluster as i64) * self.n.tiles()
+    }
+
+    /// The pieces of work that blocks take: tiles, and parts of those of the last wave.
+    pub fn count(&self) -> i64 {
+        self.tail.map_or(self.tiles(), |t| t.first + t.parts(self.tiles()))
     }
 
     /// Checks the invariants.
@@ -254,8 +279,18 @@ impl fmt::Display for Tile {
                 if self.cluster > 1 { "clusters" } else { "blocks" }
             )?;
         }
+        if let Some(tail) = self.tail {
+            writeln!(
+                f,
+                "  {} share each tile from number {} on; a second kernel adds their parts",
+                tail.split, tail.first
+            )?;
+        }
         if self.cluster > 1 {
             writeln!(f, "  clusters of {} along m share the copies of the second operand", self.cluster)?;
+        }
+        if self.join > 1 {
+            writeln!(f, "  clusters of {} share the terms of a tile and add their sums", self.join)?;
         }
         match self.split {
             1 if self.staging > 0 => {

@@ -1,12 +1,12 @@
 //! The kernel of `contract_codes`: a ring of codes and of the other operand's rows, the table of the groups' constants,
 //! dequantisation in registers, and the sums' way out through shared memory.
 
+use super::codes_table::Table;
 use super::contract_codes::{CHUNK, Codes, WARPS, starts};
-use super::contract_coords::{Known, Place as Where, bind, digits, modulo, over, plus, times};
+use super::contract_coords::{Place as Where, digits, modulo, over, plus, times};
 use super::contract_epilogue::{Epilogue, Point};
-use super::contract_pattern::{ContractShape, Contraction, Digit};
-use super::scalar::{Emit, Num, and, arith, cast, cmp, int_of, int_op, lit32, widen};
-use crate::ir::graph::ExprId;
+use super::contract_pattern::{ContractShape, Digit};
+use super::scalar::{Emit, and, cast, cmp, int_op, lit32};
 use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, ParamId, Place, SharedId, Special, Stmt, Ty, Unroll, VarId,
 };
@@ -20,10 +20,9 @@ const RUN: i64 = 4;
 pub struct CodesLoop<'x> {
     codes: &'x Codes,
     shape: &'x ContractShape,
-    c: &'x Contraction,
     tile: &'x Tile,
     ring: SharedId,
-    table: Option<SharedId>,
+    table: Table<'x>,
     w: ParamId,
     x: ParamId,
 }
@@ -62,35 +61,29 @@ fn elem(array: ArrayId, i: u32) -> Expr {
     Expr::Elem(array, Box::new(lit32(i as i32)))
 }
 
-/// The bits of a number in both halves of a word.
-fn pair(dtype: DType, v: f32) -> u32 {
-    let bits = match dtype {
-        DType::F16 => half::f16::from_f32(v).to_bits(),
-        _ => half::bf16::from_f32(v).to_bits(),
-    } as u32;
-    bits << 16 | bits
+/// Words of a stage's codes, and of the whole stage.
+fn code_words(codes: &Codes) -> u32 {
+    WARPS * codes.tiles * 2 * 32 * RUN as u32
 }
 
-/// The number whose last bits a code is put into: its unit in the last place is 1.
-fn magic(dtype: DType) -> f32 {
-    if dtype == DType::F16 { 1024.0 } else { 128.0 }
+fn stage(codes: &Codes) -> u32 {
+    code_words(codes) + codes.warps().1 * 8 * codes.columns * 16 * RUN as u32
 }
 
 impl<'x> CodesLoop<'x> {
     pub fn new(e: &mut Emit, codes: &'x Codes, shape: &'x ContractShape) -> CodesLoop<'x> {
-        let (c, tile) = (&shape.folds[0], &codes.choice.tile);
+        let tile = &codes.choice.tile;
         let w = e.bits_of(codes.w.tensor, DType::I32);
         let x = e.tensor_param(codes.x.tensor, false);
-        let mut main = CodesLoop { codes, shape, c, tile, ring: SharedId(0), table: None, w, x };
-        main.ring = e.kernel.shared("ring", DType::I32, codes.stages() * main.stage(), 128);
-        let entries = main.constants().len() as u32 * codes.groups as u32 * codes.rows();
-        main.table = (entries > 0).then(|| e.kernel.shared("table", DType::I32, entries, 16));
-        main
+        let words = codes.stages() * stage(codes);
+        let ring = e.kernel.shared("ring", DType::I32, words, 128);
+        let table = Table::new(e, codes, shape);
+        CodesLoop { codes, shape, tile, ring, table, w, x }
     }
 
-    /// Words of a stage's codes, and of the whole stage.
-    fn code_words(&self) -> u32 {
-        WARPS * self.codes.tiles * 2 * 32 * RUN as u32
+    /// Words of a stage.
+    fn stage(&self) -> u32 {
+        stage(self.codes)
     }
 
     fn tokens(&self) -> u32 {
@@ -110,20 +103,6 @@ impl<'x> CodesLoop<'x> {
 
     fn sets(&self) -> u32 {
         if self.codes.columns <= 2 { 2 } else { 1 }
-    }
-
-    fn stage(&self) -> u32 {
-        self.code_words() + self.codes.warps().1 * self.tokens() * 16 * RUN as u32
-    }
-
-    /// What stands in the table, in order.
-    fn constants(&self) -> Vec<ExprId> {
-        let w = &self.codes.weight;
-        [w.zero, w.scale, w.shift].into_iter().flatten().collect()
-    }
-
-    fn group(&self) -> i64 {
-        if self.codes.weight.group == 0 { self.codes.terms } else { self.codes.weight.group }
     }
 
     /// The sides of the weights' rows and of the other operand's.
@@ -146,7 +125,8 @@ impl<'x> CodesLoop<'x> {
             call(e, Intrinsic::CpAsyncCommit, vec![], vec![]);
         });
         repeat(e, fill, lit32(ahead as i32), body);
-        self.fill_table(e, place, &chunks);
+        let threads = (Expr::Special(Special::ThreadX), 32 * WARPS);
+        self.table.fill(e, place, &times(chunks.first.clone(), CHUNK), threads);
         self.steps(e, place, &lane, &chunks, acc);
         self.out(e, place, &lane, acc, work);
     }
@@ -300,54 +280,7 @@ impl<'x> CodesLoop<'x> {
     /// Where a token's 16 runs of a chunk stand.
     fn x_run(&self, base: &Expr, along: &Expr, token: &Expr) -> Expr {
         let line = plus(times(along.clone(), self.tokens() as i64), token.clone());
-        plus(plus(base.clone(), lit32(self.code_words() as i32)), times(line, 16 * RUN))
-    }
-
-    /// The groups' constants as pairs of halves.
-    fn fill_table(&self, e: &mut Emit, place: &Where, chunks: &Chunks) {
-        let Some(table) = self.table else { return };
-        let (rows, groups) = (self.codes.rows() as i64, self.codes.groups);
-        let (start, _) = starts(self.codes, place);
-        let (side, of) = self.sides()[0];
-        let first = e.named("group0", Ty::I32, over(times(chunks.first.clone(), CHUNK), self.group()));
-        let var = e.kernel.var("entry", Ty::I32);
-        let body = e.block(|e| {
-            let entry = Expr::Var(var);
-            let row = plus(start.clone(), modulo(entry.clone(), rows));
-            let row = int_op(IntOp::Min, row, lit32(side.points() as i32 - 1));
-            let row = e.named("row", Ty::I32, row);
-            let term = times(plus(first.clone(), over(entry.clone(), rows)), self.group());
-            let term = int_op(IntOp::Min, term, lit32(self.codes.terms as i32 - 1));
-            let term = e.named("term", Ty::I32, term);
-            let at = digits(e, side, of, &[row]);
-            let known = Known { batch: &place.batch, m: &[], n: &[] };
-            let known = if self.codes.first { Known { m: &at, ..known } } else { Known { n: &at, ..known } };
-            bind(e, self.shape, self.c.stmt, known);
-            e.bind_axis(self.codes.k, term, Ty::I32);
-            for (i, id) in self.constants().into_iter().enumerate() {
-                let v = e.value(id);
-                let v = if self.codes.weight.zero == Some(id) && i == 0 { self.minus(v) } else { v };
-                let v = e.named("v", Ty::F32, v);
-                let word = Expr::Pack2(self.codes.dtype, Box::new(v.clone()), Box::new(v));
-                let to = plus(entry.clone(), lit32((i as i64 * groups * rows) as i32));
-                e.push(Stmt::Store(Mem::Shared(table), to, cast(Ty::I32, word)));
-            }
-        });
-        let (lo, hi) = (Expr::Special(Special::ThreadX), lit32((groups * rows) as i32));
-        let step = lit32(32 * WARPS as i32);
-        // Several loads are under way at once.
-        e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::By(8), body });
-    }
-
-    /// What is added to a code in its magic number: −(magic + zero).
-    fn minus(&self, zero: Expr) -> Expr {
-        let least = Expr::Lit(Value::F32(-self.bias()));
-        Expr::Call(Func::Sub, vec![least, cast(Ty::F32, zero)])
-    }
-
-    /// The magic number; a signed code is 8 more in it.
-    fn bias(&self) -> f32 {
-        magic(self.codes.dtype) + if self.codes.signed { 8.0 } else { 0.0 }
+        plus(plus(base.clone(), lit32(code_words(self.codes) as i32)), times(line, 16 * RUN))
     }
 
     fn steps(&self, e: &mut Emit, place: &Where, lane: &Lane, chunks: &Chunks, acc: ArrayId) {
@@ -408,47 +341,19 @@ impl<'x> CodesLoop<'x> {
 
     /// What a run's codes are moved, scaled and shifted by.
     fn of_run(&self, e: &mut Emit, lane: &Lane, chunks: &Chunks, chunk: &Expr, i: u32) -> Vec<Expr> {
-        let Some(table) = self.table else { return Vec::new() };
-        let (rows, group) = (self.codes.rows() as i64, self.group());
         let term = plus(times(chunk.clone(), CHUNK), times(lane.t.clone(), 32));
-        let first = over(times(chunks.first.clone(), CHUNK), group);
-        let number = int_op(IntOp::Sub, over(term, group), first);
-        let at = plus(times(number, rows), self.row(lane, i));
-        let at = e.named("entry", Ty::I32, at);
-        let load = |e: &mut Emit, j: usize| {
-            let index = plus(at.clone(), lit32((j as i64 * self.codes.groups * rows) as i32));
-            let word = Expr::Load(Mem::Shared(table), Box::new(index));
-            e.named("constant", Ty::U32, cast(Ty::U32, word))
-        };
-        (0..self.constants().len()).map(|j| load(e, j)).collect()
+        let first = times(chunks.first.clone(), CHUNK);
+        self.table.entry(e, &first, term, self.row(lane, i))
     }
 
     /// Four pairs of weights of word `q` of run `i`: codes 2j and 2j + 1 in register 4 · i + j.
     fn dequantise(&self, e: &mut Emit, f: &Frags, i: u32, q: u32, constants: &[Expr]) {
-        let (dtype, w) = (self.codes.dtype, &self.codes.weight);
-        let exponent = pair(dtype, magic(dtype)) | if self.codes.signed { 0x0008_0008 } else { 0 };
-        let mut rest = constants.iter().cloned();
-        let mut next = |there: bool| if there { rest.next() } else { None };
-        let (zero, scale, shift) = (next(w.zero.is_some()), next(w.scale.is_some()), next(w.shift.is_some()));
-        let zero = zero.unwrap_or(Expr::U32(pair(dtype, -self.bias())));
-        let one = Expr::U32(pair(dtype, 1.0));
         let word = e.named("word", Ty::U32, cast(Ty::U32, elem(f.codes, 4 * i + q)));
         let upper = e.named("upper", Ty::U32, int_op(IntOp::Shr, word.clone(), Expr::U32(4)));
         for j in 0..4 {
-            // Byte j of the word has code 2j in its low bits, and of the moved one code 2j + 1.
             let selector = Expr::U32(0x4400 + 0x1111 * j);
-            let to = || vec![Place::Elem(f.a, 4 * i + j)];
-            call(e, Intrinsic::BytePermute, to(), vec![word.clone(), upper.clone(), selector]);
-            let code = int_op(IntOp::And, elem(f.a, 4 * i + j), Expr::U32(0x000f_000f));
-            let code = int_op(IntOp::Xor, code, Expr::U32(exponent));
-            let fma = Intrinsic::HalfFma { dtype };
-            call(e, fma, to(), vec![code, one.clone(), zero.clone()]);
-            if scale.is_some() || shift.is_some() {
-                // Adding −0 changes nothing.
-                let shift = shift.clone().unwrap_or(Expr::U32(0x8000_8000));
-                let scale = scale.clone().unwrap_or_else(|| one.clone());
-                call(e, fma, to(), vec![elem(f.a, 4 * i + j), scale, shift]);
-            }
+            let to = Place::Elem(f.a, 4 * i + j);
+            self.table.weights(e, (&word, &upper), selector, constants, to);
         }
     }
 
@@ -520,15 +425,8 @@ impl<'x> CodesLoop<'x> {
         let (m, n) = if self.codes.first { (row, token) } else { (token, row) };
         let epilogue = Epilogue { shape: self.shape, tile: self.tile };
         if let (true, [work]) = (self.tile.split > 1, work) {
-            let (rows, columns) = (self.tile.m.points(), self.tile.n.points());
-            let wide = epilogue.partials() > i32::MAX as i64;
-            let n32 = |expr: Expr| Num { expr, ty: Ty::I32 };
-            let fit = |n: Num| if wide { widen(n) } else { n };
-            let ty = if wide { Ty::I64 } else { Ty::I32 };
-            let line = arith(IntOp::Mul, fit(n32(place.part.clone())), int_of(ty, rows));
-            let line = arith(IntOp::Add, line, fit(n32(m)));
-            let at = arith(IntOp::Add, arith(IntOp::Mul, line, int_of(ty, columns)), fit(n32(n)));
-            return e.push(Stmt::Store(Mem::Global(*work), at.expr, sum));
+            let at = epilogue.partial(place, m, n);
+            return e.push(Stmt::Store(Mem::Global(*work), at, sum));
         }
         let m = digits(e, &self.tile.m, &self.shape.m, &[m]);
         let n = digits(e, &self.tile.n, &self.shape.n, &[n]);

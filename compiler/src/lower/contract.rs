@@ -7,7 +7,7 @@
 
 use super::codes_loop::CodesLoop;
 use super::contract_codes::{self, Codes};
-use super::contract_coords::{Place as Where, locate, locate_at, plus, times};
+use super::contract_coords::{Place as Where, locate, locate_at, modulo, plus, times};
 use super::contract_epilogue::Epilogue;
 use super::contract_hopper::{self, Copies, Hopper};
 use super::contract_loads::Loader;
@@ -17,18 +17,22 @@ use super::contract_pattern::{ContractShape, Part, recognise_any};
 use super::contract_split::{self, Split};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
 use super::home::Home;
+use super::hopper_codes::HopperCodes;
+use super::hopper_join::Join;
 use super::hopper_loop::{Around, HopperLoop, Steps};
 use super::hopper_store::Staging;
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
 use super::{
-    Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_pack, contract_phases,
-    contract_select, map,
+    Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_few, contract_pack, contract_phases,
+    contract_select, contract_tail, map,
 };
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId, Word};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
-use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, SharedId, Stmt, Ty, Unroll, VarId};
-use crate::ir::tile::{FoldTile, Load, Tile};
+use crate::ir::simt::{
+    ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, SharedId, Special, Stmt, Ty, Unroll, VarId,
+};
+use crate::ir::tile::{Arrange, FoldTile, Load, Tile};
 use crate::vocab::dtype::DType;
 use girih_dsl::ast::Span;
 
@@ -38,6 +42,14 @@ pub use super::contract_pattern::recognise;
 const MAX_POINTS: i64 = i32::MAX as i64 - 4096;
 
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
+    let first = cx.program.kernels.len();
+    kernels(cx, k)?;
+    // What follows a copy or a part of the same product need not wait for its own launch too.
+    cx.launched_ahead(first + 1);
+    Ok(())
+}
+
+fn kernels<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
     let span = span(cx.graph, k);
     let mut shape = match shape(cx, k, span) {
         Ok(shape) => shape,
@@ -47,7 +59,7 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
         return Ok(());
     }
     let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
-    if let Some(codes) = codes_choice(cx, &shape, &wishes) {
+    if let Some(codes) = codes_choice(cx, &mut shape, &wishes)? {
         return lower_codes(cx, k, &shape, &codes, span);
     }
     if let Some(h) = hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes)? {
@@ -138,7 +150,7 @@ fn lower_choice<'a>(
         let why = "blocks take one tile after the other only in the main loop of sm_90a, which does not take this product";
         return Err(wishes.refuse("persistent", "", why));
     }
-    let blocks = [tile.batch, tile.split, tile.m.tiles(), tile.n.tiles()];
+    let blocks = [tile.batch, tile.split * tile.join as i64, tile.m.tiles(), tile.n.tiles()];
     let blocks = blocks.iter().try_fold(1i64, |n, &b| n.checked_mul(b)).filter(|&n| n <= MAX_GRID_X);
     let Some(blocks) = blocks else {
         return Err(Refusal::new(span, "the product needs more blocks than a grid may have").setting("block"));
@@ -149,9 +161,12 @@ fn lower_choice<'a>(
     };
     let mut e = cx.emit(&k.name);
     e.kernel.grid = [tile.resident.map_or(blocks as u32, |n| n * tile.cluster), 1, 1];
-    e.kernel.cluster = [tile.cluster, 1, 1];
+    e.kernel.cluster = [tile.cluster * tile.join, 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
-    e.kernel.min_blocks = 1;
+    // Two small blocks share a multiprocessor, where their registers let them.
+    let two =
+        hopper.is_some() && tile.threads <= 256 && 2 * (tile.shared_bytes + 2048) <= cx.target.shared_per_sm;
+    e.kernel.min_blocks = if two { 2 } else { 1 };
     let work = workspaces(cx, &mut e, shape, tile);
     match hopper {
         Some(h) => build_hopper(cx, &mut e, shape, h, &work, list),
@@ -166,6 +181,9 @@ fn lower_choice<'a>(
         return Err(Refusal::new(span, message).setting("block"));
     }
     cx.launch(e);
+    if let (Some(tail), &[work]) = (&tile.tail, &work[..]) {
+        return contract_tail::reduce(cx, k, shape, (tile, tail), work, span);
+    }
     if tile.split > 1 && !leave_parts(cx, k, shape, tile, &work) {
         reduce(cx, k, shape, tile, &work, span)?;
     }
@@ -199,10 +217,21 @@ fn hopper_choice(
     shape: &mut ContractShape,
     wishes: &Wishes,
 ) -> Result<Option<Hopper>, Refusal> {
+    let copies = Copies { parts: cx.parts.is_some(), ..Copies::default() };
     let choose = |shape: &ContractShape| {
         let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home };
-        contract_hopper::choose(&ground, cx.target, wishes, Copies::default())
+        contract_hopper::choose(&ground, cx.target, wishes, copies)
     };
+    // Readers that add a split sum's parts themselves want them as the result lies.
+    if let (Some(few), true) = (contract_few::sides(shape), cx.parts.is_none()) {
+        let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &few, home };
+        let pick = &contract_few::pick;
+        let found = contract_hopper::choose_by(&ground, cx.target, wishes, Copies::default(), pick)?;
+        if found.is_some() {
+            *shape = few;
+            return Ok(found);
+        }
+    }
     if let Some(h) = choose(shape)? {
         return Ok(Some(h));
     }
@@ -216,10 +245,22 @@ fn hopper_choice(
     Ok(None)
 }
 
-fn codes_choice(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Option<Codes> {
+/// The kernel for weights of 4 bits, where the product has such and one takes it; they are A of the shape that is left
+/// where it is the one of sm_90a.
+fn codes_choice(cx: &Lowering, shape: &mut ContractShape, wishes: &Wishes) -> Result<Option<Codes>, Refusal> {
     let home = |t: TensorId| cx.home(t).clone();
+    if !contract_codes::any(cx.graph, shape) {
+        return Ok(None);
+    }
+    for shape_of in [shape.clone(), contract_few::turned(shape)] {
+        let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &shape_of, home: &home };
+        if let Some(codes) = contract_codes::choose_groups(&ground, cx.target, wishes)? {
+            *shape = shape_of;
+            return Ok(Some(codes));
+        }
+    }
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
-    contract_codes::choose(&ground, cx.target, wishes)
+    Ok(contract_codes::choose(&ground, cx.target, wishes))
 }
 
 /// A kernel whose weights are of 4 bits.
@@ -234,12 +275,19 @@ fn lower_codes<'a>(
     let mut e = cx.emit(&k.name);
     e.kernel.grid = [(tile.split * tile.m.tiles() * tile.n.tiles()) as u32, 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
-    e.kernel.min_blocks = contract_codes::BLOCKS as u32 / codes.tiles;
     let work = workspaces(cx, &mut e, shape, tile);
     let place = locate(&mut e, shape, tile);
     e.line(cx.graph.span(shape.folds[0].fold));
     let params: Vec<_> = work.iter().map(|&w| e.pointer(w, true)).collect();
-    CodesLoop::new(&mut e, codes, shape).emit(&mut e, &place, &params);
+    if let Arrange::Groups { .. } = tile.arrange {
+        let home = |t: TensorId| cx.home(t).clone();
+        let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
+        e.kernel.min_blocks = codes.together;
+        HopperCodes::new(&mut e, codes, shape).emit(&mut e, &ground, &place, &params);
+    } else {
+        e.kernel.min_blocks = contract_codes::BLOCKS as u32 / codes.tiles;
+        CodesLoop::new(&mut e, codes, shape).emit(&mut e, &place, &params);
+    }
     cx.launch(e);
     if tile.split > 1 {
         reduce(cx, k, shape, tile, &work, span)?;
@@ -258,7 +306,7 @@ pub fn tile(cx: &mut Lowering<'_>, k: &PlanKernel) -> Result<Tile, Refusal> {
 
 fn tile_of(cx: &Lowering<'_>, k: &PlanKernel, mut shape: ContractShape, span: Span) -> Result<Tile, Refusal> {
     let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
-    if let Some(codes) = codes_choice(cx, &shape, &wishes) {
+    if let Some(codes) = codes_choice(cx, &mut shape, &wishes)? {
         return Ok(codes.choice.tile);
     }
     if let Some(h) = hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes)? {
@@ -283,10 +331,11 @@ fn tile_of(cx: &Lowering<'_>, k: &PlanKernel, mut shape: ContractShape, span: Sp
 
 /// A buffer of partial sums for each fold, where blocks share them.
 fn workspaces(cx: &mut Lowering, e: &mut Emit, shape: &ContractShape, tile: &Tile) -> Vec<BufferId> {
-    if tile.split == 1 {
-        return Vec::new();
-    }
-    let len = Epilogue { shape, tile }.partials();
+    let len = match &tile.tail {
+        Some(tail) => contract_tail::partials(tile, tail),
+        None if tile.split == 1 => return Vec::new(),
+        None => Epilogue { shape, tile }.partials(),
+    };
     let dtypes: Vec<DType> = shape.folds.iter().map(|c| c.ty.stored()).collect();
     let make = |(i, dtype): (usize, DType)| {
         let name = format!("{}_parts{i}", tile.name);
@@ -409,6 +458,7 @@ fn build_hopper(
     let other = |i| e.kernel.array(format!("acc{i}"), ty, len);
     let accs: Vec<ArrayId> = [acc].into_iter().chain((1..shape.folds.len()).map(other)).collect();
     e.line(cx.graph.span(shape.folds[0].fold));
+    let join = (tile.join > 1).then(|| Join::new(e, tile));
     let main = HopperLoop::new(e, h);
     let staging = h.output.as_ref().map(|o| Staging::new(e, tile, o));
     let params: Vec<_> = work.iter().map(|&w| e.pointer(w, true)).collect();
@@ -423,20 +473,35 @@ fn build_hopper(
     };
     let by_lane = |e: &mut Emit, place: &Where| epilogue.store(e, &ground, place, &accs);
     let around = Around {
-        each: &|e, number, f| {
-            let mut place = locate_at(e, shape, tile, number);
-            match list {
-                None => pass(e, &place, f),
-                Some(l) => {
-                    contract_select::each_listed(e, tile, l, &mut place, &mut |e, place| pass(e, place, f))
+        each: &|e, number, f| match list {
+            None => match &tile.tail {
+                Some(tail) => {
+                    let (place, steps) = contract_tail::locate(e, shape, tile, tail, number);
+                    f(e, &place, &steps);
                 }
+                None => {
+                    let place = locate_at(e, shape, tile, number);
+                    pass(e, &place, f)
+                }
+            },
+            Some(l) => {
+                let mut place = locate_at(e, shape, tile, number);
+                contract_select::each_listed(e, tile, l, &mut place, &mut |e, place| pass(e, place, f))
             }
         },
         epilogue: &|e, place, group| {
             for (i, &other) in accs.iter().enumerate().skip(1) {
                 contract_mma::copy(e, acc, i as u32 * len, other, len);
             }
-            match (&staging, list) {
+            if let Some(join) = &join {
+                let (own, place) = join.add(e, place, acc);
+                let epilogue = Epilogue { shape, tile: &join.share };
+                return match tile.split {
+                    1 => epilogue.store(e, &ground, &place, &[own]),
+                    _ => epilogue.store_partial(e, &place, &[own], &params),
+                };
+            }
+            let whole = |e: &mut Emit| match (&staging, list) {
                 _ if tile.split > 1 => epilogue.store_partial(e, place, &accs, &params),
                 (Some(s), None) => s.store(e, &epilogue, place, &accs, group),
                 // Boxes are stored where all rows are of one pass.
@@ -445,6 +510,13 @@ fn build_hopper(
                     e.if_else(one, |e| s.store(e, &epilogue, place, &accs, group), |e| by_lane(e, place));
                 }
                 (None, _) => by_lane(e, place),
+            };
+            match (&place.tail, &tile.tail, &params[..]) {
+                (Some(shared), Some(tail), &[work]) => {
+                    let part = |e: &mut Emit| contract_tail::store(e, tile, tail, place, acc, work);
+                    e.if_else(shared.is.clone(), part, whole)
+                }
+                _ => whole(e),
             }
         },
         finish: &|e| staging.iter().for_each(|s| s.finish(e)),
@@ -512,11 +584,14 @@ fn block_steps(e: &mut Emit, tile: &Tile, fold: &FoldTile, place: &Where) -> Ste
         None => count,
         Some(chosen) => contract_select::unless_none(e, &chosen.now, count),
     };
-    if tile.split == 1 {
+    let (join, parts) = (tile.join as i64, tile.split * tile.join as i64);
+    if parts == 1 {
         return Steps { first: lit32(0), count: live(e, lit32(all as i32)) };
     }
-    let per = (all + tile.split - 1) / tile.split;
-    let first = e.named("first", Ty::I32, times(place.part.clone(), per));
+    let per = (all + parts - 1) / parts;
+    let rank = modulo(Expr::Special(Special::BlockX), join);
+    let number = plus(times(place.part.clone(), join), rank);
+    let first = e.named("first", Ty::I32, times(number, per));
     let left = int_op(IntOp::Sub, lit32(all as i32), first.clone());
     let count = int_op(IntOp::Max, int_op(IntOp::Min, left, lit32(per as i32)), lit32(0));
     let count = e.named("count", Ty::I32, count);

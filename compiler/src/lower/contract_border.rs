@@ -54,8 +54,12 @@ pub fn choose(
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
     let Some((borders, padded)) = borders(&ground, wishes) else { return Ok(None) };
     let ground = Ground { shape: &padded, ..ground };
-    let found =
-        contract_hopper::choose(&ground, cx.target, wishes, Copies { borders: &borders, halves: &[] })?;
+    let found = contract_hopper::choose(
+        &ground,
+        cx.target,
+        wishes,
+        Copies { borders: &borders, ..Copies::default() },
+    )?;
     // Padding of lines and channels is work.
     let most = 4 * shape.folds[0].terms();
     Ok(found.filter(|h| h.terms.padded() <= most).map(|h| (h, borders)))

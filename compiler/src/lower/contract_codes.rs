@@ -10,6 +10,7 @@
 //! groups of 32 terms or more; they are evaluated once a group into a table in shared memory. `code − zero` is exact in T, and
 //! one fused multiply-add rounds to T.
 
+use super::Refusal;
 use super::contract_coords::Place as Where;
 use super::contract_operand::{Ground, PlainRead, Source, fits, gcd};
 use super::contract_pattern::{ContractShape, Contraction, Digit, Factor};
@@ -27,6 +28,13 @@ pub const CHUNK: i64 = 128;
 /// Warps of a block, and blocks of a multiprocessor (half for two tiles of a warp): while one waits, another computes.
 pub const WARPS: u32 = 8;
 pub const BLOCKS: i64 = 2;
+/// Terms of a stage of the loop of sm_90a: a line of 128 bytes of codes.
+pub const STEP: i64 = 256;
+/// Rows of the other operand that loop takes, and the rows of weights and the terms from which on. Fewer rows of the
+/// other operand are no slower in the older loop.
+const WIDE: std::ops::RangeInclusive<i64> = 9..=128;
+const LEAST_ROWS: i64 = 512;
+const LEAST_TERMS: i64 = 512;
 /// Rows of the other operand from which on weights are better dequantised once, for all tiles.
 const MOST_TOKENS: i64 = 256;
 /// Rows of the other operand that a block takes at most.
@@ -35,8 +43,9 @@ const MOST_COLUMNS: u32 = 64;
 /// A weight as an expression of its code.
 #[derive(Clone, Debug, Default)]
 pub struct Weight {
-    /// An integer.
+    /// An integer that may depend on the group, and one that does not.
     pub zero: Option<ExprId>,
+    pub offset: i64,
     pub scale: Option<ExprId>,
     pub shift: Option<ExprId>,
     /// Terms over which these do not change; 0: they do not depend on the term.
@@ -69,6 +78,8 @@ pub struct Codes {
     pub columns: u32,
     /// Groups of terms that a block may meet.
     pub groups: i64,
+    /// Blocks that share a multiprocessor.
+    pub together: u32,
 }
 
 impl Codes {
@@ -81,11 +92,31 @@ impl Codes {
     }
 
     pub fn rows(&self) -> u32 {
-        16 * self.tiles * self.warps().0
+        match self.choice.tile.arrange {
+            Arrange::Groups { m } => 64 * m,
+            _ => 16 * self.tiles * self.warps().0,
+        }
     }
 
     pub fn stages(&self) -> u32 {
         self.choice.tile.folds[0].stages
+    }
+
+    fn with(mut self, tile: Tile, c: &Contraction) -> Codes {
+        let folds = vec![FoldChoice { k: c.k.clone(), a: Source::Computed, b: Source::Computed }];
+        self.choice = Choice { tile, folds };
+        self
+    }
+
+    /// Constants of a group that stand in the table.
+    fn constants(&self) -> i64 {
+        [self.weight.zero, self.weight.scale, self.weight.shift].iter().flatten().count() as i64
+    }
+
+    /// Groups that a block of so many terms may meet.
+    fn groups_of(&self, terms: i64) -> i64 {
+        let group = if self.weight.group == 0 { self.terms } else { self.weight.group };
+        (terms + group - 1) / group + if terms % group == 0 { 0 } else { 1 }
     }
 }
 
@@ -107,6 +138,11 @@ pub fn suits(g: &Graph, shape: &ContractShape) -> bool {
                 && k.extent % CHUNK == 0
                 && k.extent > 0
         })
+}
+
+/// Whether a product's operands have any codes of 4 bits.
+pub fn any(g: &Graph, shape: &ContractShape) -> bool {
+    shape.folds.iter().any(|c| has_codes(g, &c.a) || has_codes(g, &c.b))
 }
 
 fn has_codes(g: &Graph, f: &Factor) -> bool {
@@ -137,10 +173,68 @@ pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Option<Codes
     {
         return None;
     }
-    [false, true].into_iter().find_map(|first| of_side(ground, target, wishes, c, first))
+    [false, true].into_iter().find_map(|first| {
+        let mut codes = of_side(ground, wishes, c, first)?;
+        let (rows, tokens) = if first { (&shape.m, &shape.n) } else { (&shape.n, &shape.m) };
+        let tile = best(ground, target, wishes, &mut codes, rows, tokens)?;
+        Some(codes.with(tile, c))
+    })
 }
 
-fn of_side(ground: &Ground, target: &Target, wishes: &Wishes, c: &Contraction, first: bool) -> Option<Codes> {
+/// The kernel of sm_90a for a shape whose A are the weights, if it is worth it or asked for.
+pub fn choose_groups(ground: &Ground, target: &Target, wishes: &Wishes) -> Result<Option<Codes>, Refusal> {
+    let shape = ground.shape;
+    let ([c], true) = (&shape.folds[..], target.wgmma && target.tma) else { return Ok(None) };
+    let [k] = &c.k[..] else { return Ok(None) };
+    let takes = c.ty == Ty::F32 && shape.selector.is_none() && ContractShape::points(&shape.batch) == 1;
+    if !takes || k.lo != 0 || k.extent <= 0 || k.extent % STEP != 0 {
+        return Ok(None);
+    }
+    let Some(asked) = Asked::of(shape, wishes)? else { return Ok(None) };
+    let points = |d: &[Digit]| ContractShape::points(d);
+    let few = points(&shape.n);
+    let worth = few >= *WIDE.start() && points(&shape.m) >= LEAST_ROWS && k.extent >= LEAST_TERMS;
+    if few > *WIDE.end() || !(worth || asked.any) {
+        return Ok(None);
+    }
+    let Some(mut codes) = of_side(ground, wishes, c, true) else { return Ok(None) };
+    let tile = best_groups(ground, target, wishes, &mut codes, &asked);
+    Ok(tile.map(|t| codes.with(t, c)))
+}
+
+/// The settings that speak of the loop of sm_90a.
+struct Asked {
+    any: bool,
+    groups: Option<i64>,
+    split: Option<i64>,
+    stages: Option<i64>,
+}
+
+impl Asked {
+    /// `None`: there are others.
+    fn of(shape: &ContractShape, wishes: &Wishes) -> Result<Option<Asked>, Refusal> {
+        let settings = wishes.schedule.kernels.get(wishes.kernel);
+        let [row] = &shape.m[..] else { return Ok(None) };
+        let row = &shape.axes[row.out].name;
+        let known = |(key, axis): &(String, String)| match key.as_str() {
+            "warpgroups" | "stages" | "split" => true,
+            "block" => axis == row,
+            _ => false,
+        };
+        if settings.is_some_and(|s| !s.keys().all(known)) {
+            return Ok(None);
+        }
+        let block = wishes.int("block", row)?;
+        let groups = wishes.int("warpgroups", "")?;
+        let fits = block.is_none_or(|b| b % 64 == 0 && groups.is_none_or(|g| b == 64 * g));
+        let groups = groups.or(block.map(|b| b / 64));
+        let any = settings.is_some_and(|s| !s.is_empty());
+        let (split, stages) = (wishes.split()?, wishes.int("stages", "")?);
+        Ok(fits.then_some(Asked { any, groups, split, stages }))
+    }
+}
+
+fn of_side(ground: &Ground, wishes: &Wishes, c: &Contraction, first: bool) -> Option<Codes> {
     let (g, shape, k) = (ground.graph, ground.shape, &c.k[0]);
     let (f, other) = if first { (&c.a, &c.b) } else { (&c.b, &c.a) };
     let (rows, tokens) = if first { (&shape.m, &shape.n) } else { (&shape.n, &shape.m) };
@@ -161,7 +255,7 @@ fn of_side(ground: &Ground, target: &Target, wishes: &Wishes, c: &Contraction, f
     let codes = PlainRead { tensor: r.tensor, index: r.index.clone(), k: Vec::new(), checks: Vec::new() };
     let w = lines(ground, c, &codes, rows, t.dtype)?;
     let x = lines(ground, c, &x, tokens, dtype)?;
-    let mut codes = Codes {
+    Some(Codes {
         choice: Choice { tile: empty(wishes), folds: Vec::new() },
         dtype,
         signed: t.dtype == DType::I4,
@@ -174,11 +268,8 @@ fn of_side(ground: &Ground, target: &Target, wishes: &Wishes, c: &Contraction, f
         tiles: 1,
         columns: 1,
         groups: 0,
-    };
-    let tile = best(ground, target, wishes, &mut codes, rows, tokens)?;
-    let folds = vec![FoldChoice { k: c.k.clone(), a: Source::Computed, b: Source::Computed }];
-    codes.choice = Choice { tile, folds };
-    Some(codes)
+        together: 1,
+    })
 }
 
 /// Rows of neighbouring terms that start at multiples of 16 bytes.
@@ -211,7 +302,7 @@ fn weight(g: &Graph, facts: &Facts, f: &Factor, dtype: DType, k: AxisId) -> Opti
     w.group = group;
     let exact = [w.scale, w.shift].iter().flatten().all(|&e| fits(g, facts, e, dtype));
     let zero = w.zero.map(|z| facts.interval(z));
-    let near = zero.is_none_or(|z| z.lo >= -112 && z.hi <= 112);
+    let near = zero.is_none_or(|z| z.lo >= -112 && z.hi <= 112) && (-112..=112).contains(&w.offset);
     (exact && near && group % 32 == 0).then_some((w, read))
 }
 
@@ -231,7 +322,11 @@ fn affine(g: &Graph, facts: &Facts, id: ExprId, k: AxisId, w: &mut Weight) -> Op
         }
         Expr::Cast(a) if g.ty(id) == Ty::F32 && g.ty(*a) == Ty::I32 => match g.expr(*a) {
             Expr::Call(Func::Sub, b) => {
-                w.zero = Some(b[1]);
+                match g.expr(b[1]) {
+                    Expr::Lit(Value::I32(v)) => w.offset = *v as i64,
+                    Expr::Lit(Value::I64(v)) => w.offset = *v,
+                    _ => w.zero = Some(b[1]),
+                }
                 along(b[0])
             }
             _ => along(*a),
@@ -293,6 +388,8 @@ fn empty(wishes: &Wishes) -> Tile {
         resident: None,
         staging: 0,
         boxes: false,
+        tail: None,
+        join: 1,
         cluster: 1,
     }
 }
@@ -316,8 +413,7 @@ fn best(
     let tiles = if columns > 4 { 2 } else { 1 };
     let resident = BLOCKS / tiles as i64;
     let chunks = codes.terms / CHUNK;
-    let tables = [codes.weight.zero, codes.weight.scale, codes.weight.shift].iter().flatten().count() as i64;
-    let group = if codes.weight.group == 0 { codes.terms } else { codes.weight.group };
+    let tables = codes.constants();
     let mut best: Option<(f64, Tile, i64)> = None;
     for (across, split) in [8u32, 4, 2, 1].into_iter().flat_map(|w| [1i64, 2, 4, 8, 16].map(|s| (w, s))) {
         let along = WARPS / across;
@@ -326,7 +422,7 @@ fn best(
             continue;
         }
         let per = (chunks + split - 1) / split;
-        let groups = (per * CHUNK + group - 1) / group + if per * CHUNK % group == 0 { 0 } else { 1 };
+        let groups = codes.groups_of(per * CHUNK);
         let table = 4 * tables * groups * block as i64;
         let stage = 16 * 32 * WARPS as i64 * 2 * tiles as i64 + 256 * (8 * columns * along) as i64;
         let sums = 4 * (along * 8 * columns * block) as i64;
@@ -363,6 +459,96 @@ fn best(
     let (_, tile, groups) = best?;
     (codes.tiles, codes.columns, codes.groups) = (tiles, columns, groups);
     Some(tile)
+}
+
+/// The block of the loop of sm_90a that is expected to be done first.
+fn best_groups(
+    ground: &Ground,
+    target: &Target,
+    wishes: &Wishes,
+    codes: &mut Codes,
+    asked: &Asked,
+) -> Option<Tile> {
+    /// Bytes a nanosecond from memory and from the L2 cache, and nanoseconds until a copy is there.
+    const MEMORY: f64 = 4200.0;
+    const CACHE: f64 = 6000.0;
+    const LATENCY: f64 = 1000.0;
+    /// Codes that a scheduler's warps turn into weights in a nanosecond, at best and with one warp alone.
+    const BEST: f64 = 14.0;
+    const ALONE: f64 = 8.0;
+    /// A second kernel, in nanoseconds.
+    const SECOND: f64 = 2500.0;
+    let shape = ground.shape;
+    let (rows, few) = (ContractShape::points(&shape.m), ContractShape::points(&shape.n));
+    let n = (few + 7) / 8 * 8;
+    let all = codes.terms / STEP;
+    let sms = target.sms as i64;
+    let mut best: Option<(f64, Tile, i64, u32)> = None;
+    let groups = asked.groups.map_or(vec![1, 2, 4], |g| vec![g]);
+    let splits: Vec<i64> = asked.split.map_or((1..=16).collect(), |s| vec![s]);
+    let each =
+        groups.into_iter().flat_map(|g| splits.iter().flat_map(move |&s| [1i64, 2].map(|t| (g, s, t))));
+    for (warpgroups, split, together) in each {
+        let per = (all + split - 1) / split;
+        // Every part has terms.
+        if split > all || (split - 1) * per >= all || !matches!(warpgroups, 1 | 2 | 4) {
+            continue;
+        }
+        let block = 64 * warpgroups;
+        let blocks = (rows + block - 1) / block * split;
+        // Accumulators, two sets of operands, codes, and what is around them.
+        let registers = n / 2 + 76 + 2 * codes.constants();
+        let threads = 128 * (warpgroups + 1);
+        let fits = registers <= 65536 / (threads * together) / 8 * 8 && (together == 1 || blocks > sms);
+        let groups = codes.groups_of(per * STEP);
+        let table = 4 * codes.constants() * groups * block;
+        let stage = block * STEP / 2 + n * STEP * 2;
+        let room =
+            (target.shared_per_sm as i64 / together).min(target.shared_per_block as i64) - 2048 - table;
+        let stages = asked.stages.unwrap_or((room / stage).min(8).min(per + 1).max(2));
+        if !fits || stages < 2 || stages * stage > room {
+            continue;
+        }
+        let waves = (blocks + sms * together - 1) / (sms * together);
+        let busy = blocks as f64 / (waves * sms * together) as f64;
+        let flight = (sms * together * (stages - 1).min(per) * block * STEP / 2) as f64 * busy / LATENCY;
+        let stream = (rows * codes.terms) as f64 / 2.0 / MEMORY.min(flight);
+        let others = (blocks * per * STEP * n * 2) as f64 / CACHE;
+        let warps = (warpgroups * together) as f64;
+        let speed = (ALONE * warps).min(BEST) * 4.0 * sms as f64 * busy;
+        let parts = if split > 1 { SECOND + (split * rows * few * 8) as f64 / CACHE } else { 0.0 };
+        let cost = stream.max(others).max((rows * codes.terms) as f64 / speed) + parts;
+        if best.as_ref().is_none_or(|b| cost < b.0) {
+            let tile = tile(
+                ground,
+                wishes,
+                codes,
+                (&shape.m, block as u32),
+                (&shape.n, n as u32),
+                1,
+                stages as u32,
+                split,
+            );
+            let shared_bytes = (stages * stage + table + 16 * stages) as u32;
+            let tile = of_groups(tile, codes, warpgroups as u32, shared_bytes);
+            best = Some((cost, tile, groups, together as u32));
+        }
+    }
+    let (_, tile, groups, together) = best?;
+    (codes.groups, codes.together) = (groups, together);
+    Some(tile)
+}
+
+/// A tile of the older loop as one of sm_90a.
+fn of_groups(mut tile: Tile, codes: &Codes, groups: u32, shared_bytes: u32) -> Tile {
+    let fold = &mut tile.folds[0];
+    (fold.step, fold.slot) = (STEP, STEP as u32);
+    fold.math = Math::Wgmma { dtypes: [codes.dtype; 2], promote: false };
+    fold.a.place = Place::Lines(tile.m.block);
+    fold.b.place = Place::Lines(tile.n.block * STEP as u32 / 64);
+    (fold.a.load, fold.b.load) = (Load::Boxes, Load::Boxes);
+    let arrange = Arrange::Groups { m: groups };
+    Tile { arrange, threads: 128 * (groups + 1), shared_bytes, ..tile }
 }
 
 #[allow(clippy::too_many_arguments)]

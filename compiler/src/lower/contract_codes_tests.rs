@@ -6,7 +6,7 @@ use crate::ir::tile::Arrange;
 
 /// How a weight comes from its code.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(super) enum Kind {
     /// T(code)
     Plain,
     /// T(code · s[n, k / G])
@@ -17,15 +17,15 @@ enum Kind {
     Shift,
 }
 
-struct Case {
-    dtype: DType,
-    code: DType,
-    kind: Kind,
+pub(super) struct Case {
+    pub dtype: DType,
+    pub code: DType,
+    pub kind: Kind,
     /// y[n, m] = Σ w · x, with the weights as A.
-    turned: bool,
+    pub turned: bool,
 }
 
-fn plan_of(c: &Case, (m, n, k, group): (i64, i64, i64, i64)) -> Plan {
+pub(super) fn plan_of(c: &Case, (m, n, k, group): (i64, i64, i64, i64)) -> Plan {
     let mut g = G::default();
     let x = g.input("x", c.dtype, &[m, k]);
     let w = g.input("w", c.code, &[n, k]);

@@ -2,6 +2,7 @@
 //! and the axes' values bound for the emitter.
 
 use super::contract_pattern::{ContractShape, Digit, OutAxis};
+use super::contract_tail::Shared;
 use super::map::decode;
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, int_op, lit32, mul, sub};
 use crate::ir::simt::{CmpOp, Expr, IntOp, Mem, ParamId, SharedId, Special, Ty};
@@ -51,6 +52,7 @@ pub fn both(a: Option<Expr>, b: Option<Expr>) -> Option<Expr> {
 }
 
 /// What a block knows of its place in the grid.
+#[derive(Clone)]
 pub struct Place {
     /// Digits of the batch axes.
     pub batch: Vec<Num>,
@@ -63,6 +65,8 @@ pub struct Place {
     pub part: Expr,
     /// Where B is chosen by the row: what each row of the block chooses, and the choice that is being made.
     pub chosen: Option<Chosen>,
+    /// Where the tile may be one of a last wave whose sums are shared.
+    pub tail: Option<Shared>,
 }
 
 /// The pass of a block whose rows choose B.
@@ -97,7 +101,7 @@ impl Chosen {
 
 /// Emits the decoding of the block's number.
 pub fn locate(e: &mut Emit, shape: &ContractShape, tile: &Tile) -> Place {
-    locate_at(e, shape, tile, over(Expr::Special(Special::BlockX), tile.cluster as i64))
+    locate_at(e, shape, tile, over(Expr::Special(Special::BlockX), (tile.cluster * tile.join) as i64))
 }
 
 /// Emits the decoding of a tile's number.
@@ -121,7 +125,7 @@ pub fn locate_at(e: &mut Emit, shape: &ContractShape, tile: &Tile, id: Expr) -> 
     };
     let m = starts(e, &tile.m, mi, "m0");
     let n = starts(e, &tile.n, ni, "n0");
-    Place { batch, batch_number, m, n, part, chosen: None }
+    Place { batch, batch_number, m, n, part, chosen: None, tail: None }
 }
 
 /// `a % n`, or `a` itself where there is nothing above.

@@ -7,7 +7,7 @@ use super::contract_coords::{
 use super::contract_loads::{guarded, zero};
 use super::contract_mma::Accumulators;
 use super::contract_operand::{Ground, gcd};
-use super::contract_pattern::{ContractShape, Contraction};
+use super::contract_pattern::{ContractShape, Contraction, Digit};
 use super::map::own_index;
 use super::scalar::{Emit, Num, add, arith, int_of, lit32, widen};
 use crate::ir::graph::{Define, Graph, Stmt as GraphStmt};
@@ -208,12 +208,14 @@ impl<'x> Epilogue<'x> {
             last.is_some_and(|d| d.extent % 2 == 0 && d.block % 2 == 0) && n % 2 == 0 && acc.width == 2;
         let four = |c: &&Contraction| matches!(Ty::of(c.ty), Ty::F32 | Ty::I32);
         let types: Vec<Ty> = self.shape.folds.iter().filter(four).map(|c| Ty::of(c.ty)).collect();
-        let even = even && types.len() == accs.len();
+        let even = even && types.len() == accs.len() && !self.rows_fastest();
         let pairs: Vec<ArrayId> =
             if even { types.iter().map(|&ty| e.kernel.array("pair", ty, 2)).collect() } else { Vec::new() };
         self.rows(e, place, &acc, &mut |e, r, at| {
-            let line = self.partial_row(place, flat(&self.tile.m, at), wide, m);
-            let line = times_n(line, n);
+            let at_m = flat(&self.tile.m, at);
+            let line = self.partial_start(place, wide, m * n);
+            let line =
+                if self.rows_fastest() { line } else { arith(IntOp::Add, line, times_n(at_m.clone(), n)) };
             let line = Num { expr: e.named("line", line.ty, line.expr), ty: line.ty };
             self.groups(e, &acc, &mut |e, g| {
                 let column = e.named("column", Ty::I32, acc.column(g.clone()));
@@ -235,7 +237,12 @@ impl<'x> Epilogue<'x> {
                     e.scope(|e| {
                         let (at, ok) = row(e, &self.tile.n, &place.n, plus(column.clone(), lit32(w as i32)));
                         when(e, ok, |e| {
-                            let to = arith(IntOp::Add, line.clone(), flat(&self.tile.n, &at));
+                            let at_n = flat(&self.tile.n, &at);
+                            let within = match self.rows_fastest() {
+                                true => arith(IntOp::Add, times_n(at_n, m), at_m.clone()),
+                                false => at_n,
+                            };
+                            let to = arith(IntOp::Add, line.clone(), within);
                             for (&a, &p) in accs.iter().zip(work) {
                                 let v = Expr::Elem(a, Box::new(acc.index(r.clone(), g.clone(), w)));
                                 e.push(Stmt::Store(Mem::Global(p), to.expr.clone(), v));
@@ -252,21 +259,43 @@ impl<'x> Epilogue<'x> {
         self.tile.split * self.tile.batch * self.tile.m.points() * self.tile.n.points()
     }
 
-    fn partial_row(&self, place: &Where, m: Num, wide: bool, rows: i64) -> Num {
+    /// Whether the result's neighbours are neighbours along M; partial sums lie like the result.
+    pub(super) fn rows_fastest(&self) -> bool {
+        let last = |digits: &[Digit]| digits.iter().filter(|d| d.extent > 1).map(|d| d.out).max();
+        last(&self.shape.m) > last(&self.shape.n)
+    }
+
+    /// Where the partial sum of a row and a column of the output stands.
+    pub(super) fn partial(&self, place: &Where, m: Expr, n: Expr) -> Expr {
+        let (rows, columns) = (self.tile.m.points(), self.tile.n.points());
+        let line = self.partial_start(place, self.partials() > i32::MAX as i64, rows * columns);
+        let number = |expr| Num { expr, ty: Ty::I32 };
+        let (outer, inner) = match self.rows_fastest() {
+            true => (times_n(number(n), rows), number(m)),
+            false => (times_n(number(m), columns), number(n)),
+        };
+        arith(IntOp::Add, arith(IntOp::Add, line, outer), inner).expr
+    }
+
+    /// The first partial sum of a block's part and batch, of `points` each.
+    fn partial_start(&self, place: &Where, wide: bool, points: i64) -> Num {
         let n = |x: &Expr| Num { expr: x.clone(), ty: Ty::I32 };
         let ty = if wide { Ty::I64 } else { Ty::I32 };
         let part = if wide { widen(n(&place.part)) } else { n(&place.part) };
         let line = arith(IntOp::Mul, part, int_of(ty, self.tile.batch));
         let line = arith(IntOp::Add, line, n(&place.batch_number));
-        let line = arith(IntOp::Mul, line, int_of(ty, rows));
-        arith(IntOp::Add, line, m)
+        arith(IntOp::Mul, line, int_of(ty, points))
     }
 
     /// A thread a point: adds the parts in order, then the epilogue.
     pub fn reduce(&self, e: &mut Emit, number: Num, work: &[ParamId]) {
         let (b, m, n) = (self.tile.batch, self.tile.m.points(), self.tile.n.points());
         let wide = self.partials() > i32::MAX as i64;
-        let at = super::map::decode(e, number.clone(), &[b, m, n]);
+        let turned = self.rows_fastest();
+        let mut at = super::map::decode(e, number.clone(), &if turned { [b, n, m] } else { [b, m, n] });
+        if turned {
+            at.swap(1, 2);
+        }
         let narrow = |n: &Num| match n.ty {
             Ty::I64 => Num { expr: super::scalar::cast(Ty::I32, n.expr.clone()), ty: Ty::I32 },
             _ => n.clone(),
@@ -295,7 +324,7 @@ impl<'x> Epilogue<'x> {
         let hi = lit32(self.tile.split as i32);
         let unroll = Unroll::Auto;
         e.push(Stmt::For { var: part, lo: lit32(0), hi, step: lit32(1), unroll, body });
-        let digits_of = |e: &mut Emit, digits: &[super::contract_pattern::Digit], n: &Num| {
+        let digits_of = |e: &mut Emit, digits: &[Digit], n: &Num| {
             let extents: Vec<i64> = digits.iter().map(|d| d.extent).collect();
             super::map::decode(e, n.clone(), &extents)
         };

@@ -13,15 +13,15 @@ use super::contract_tile::{Choice, FoldChoice, Wishes};
 use super::hopper_gather::{self, Boxes, Form, LINE, Terms};
 use super::hopper_scales::Scales;
 use super::hopper_store::{Lines, Output};
-use super::{Refusal, contract_operand};
-use super::{hopper_pixels, hopper_ragged};
+use super::{Refusal, contract_codes, contract_few, contract_operand, contract_tail};
+use super::{hopper_join, hopper_pixels, hopper_ragged};
 use crate::ir::graph::{Graph, TensorId, Word};
 use crate::ir::tile::*;
 use crate::vocab::dtype::{DType, Ty};
 use crate::vocab::target::Target;
 
 /// Bytes of shared memory left for barriers and alignment.
-const SPARE: u32 = 2048;
+pub(super) const SPARE: u32 = 2048;
 /// Rows or columns below which the other main loop is taken, the same for the larger of both, and terms, unless the
 /// settings ask for this one.
 const LEAST: i64 = 64;
@@ -29,9 +29,10 @@ const LEAST_LARGER: i64 = 128;
 /// Stages beyond which staging tiles are worth more.
 const ENOUGH: u32 = 3;
 const LEAST_TERMS: i64 = 128;
-/// Rows and columns from which one step of terms is enough.
+/// Steps of 128 × 256 results in whose time the blocks of a cluster add their sums.
+const JOIN: f64 = 3.0;
+/// Rows and columns from which any terms are enough.
 const LEAST_WIDE: i64 = 256;
-const STEP_TERMS: i64 = 64;
 
 /// Accumulators that a thread has room for, where so many warpgroups multiply.
 fn room(groups: u32) -> u32 {
@@ -57,13 +58,15 @@ pub struct Copies<'x> {
     pub borders: &'x [Border],
     /// f32 tensors that lie in two parts: bytes from the greater to the smaller.
     pub halves: &'x [(TensorId, i64)],
+    /// Whether readers add the parts of a sum that blocks share.
+    pub parts: bool,
 }
 
 /// What the instructions take.
 #[derive(Clone, Copy, PartialEq)]
-struct Kind {
+pub(super) struct Kind {
     dtypes: [DType; 2],
-    promote: bool,
+    pub promote: bool,
     /// Sums that share A.
     folds: u32,
 }
@@ -88,10 +91,28 @@ impl Kind {
     }
 
     /// Matrices that an operand of f32 is copied as.
-    fn parts(&self) -> u32 {
+    pub fn parts(&self) -> u32 {
         if self.dtypes[0] == DType::F32 { 2 } else { 1 }
     }
 }
+
+/// What a block is chosen for.
+pub(super) struct Question<'q, 'g> {
+    pub ground: &'q Ground<'q, 'g>,
+    pub c: &'q Contraction,
+    pub target: &'q Target,
+    pub wishes: &'q Wishes<'q>,
+    pub kind: Kind,
+    pub terms: &'q Terms,
+    pub b: &'q Boxes,
+    pub lines: Option<&'q Lines>,
+    pub scales: Option<&'q Scales>,
+    /// Whether a cluster's blocks may add the parts of a sum.
+    pub joins: bool,
+}
+
+/// Who chooses the block.
+pub(super) type Pick = dyn Fn(&Question) -> Result<Option<Draft>, Refusal>;
 
 /// The boxes of one sum's operands, and where their elements come from.
 struct Operands {
@@ -107,6 +128,17 @@ pub fn choose(
     target: &Target,
     wishes: &Wishes,
     copies: Copies,
+) -> Result<Option<Hopper>, Refusal> {
+    choose_by(ground, target, wishes, copies, &best)
+}
+
+/// As `choose`, with the block that `pick` says.
+pub(super) fn choose_by(
+    ground: &Ground,
+    target: &Target,
+    wishes: &Wishes,
+    copies: Copies,
+    pick: &Pick,
 ) -> Result<Option<Hopper>, Refusal> {
     let whole = ground.shape;
     let bare =
@@ -135,20 +167,23 @@ pub fn choose(
     }
     let kind = Kind { promote: kind.promote || scaled, ..kind };
     let lines = Lines::of(ground);
-    let lies = Lies { terms: &all[0].terms, b: &all[0].b, lines: lines.as_ref(), scales: scales.as_ref() };
-    let Some(draft) = best(ground, c, target, wishes, kind, &lies)? else {
-        return Ok(None);
-    };
+    let Operands { terms, b, .. } = &all[0];
+    let one_sum = kind.folds == 1 && c.ty == Ty::F32 && shape.selector.is_none() && terms.ragged.is_empty();
+    let joins = target.clusters && one_sum && !copies.parts;
+    let (lies, scales_of) = (lines.as_ref(), scales.as_ref());
+    let question =
+        Question { ground, c, target, wishes, kind, terms, b, lines: lies, scales: scales_of, joins };
+    let Some(draft) = pick(&question)? else { return Ok(None) };
     let output = lines
         .filter(|_| draft.staging > 0)
         .and_then(|l| l.output((draft.m, draft.n), draft.groups, draft.staging));
-    let line = all[0].terms.line;
+    let terms = all[0].terms.clone();
+    let line = terms.line;
     let boxes = |o: &Boxes, rows: u32| o.clone().with_rows(rows, line);
     let a = halves(boxes(&all[0].a, draft.m), copies);
     let b = all.iter().flat_map(|o| halves(boxes(&o.b, draft.n / draft.cluster), copies)).collect::<Vec<_>>();
-    let tile = tile(ground, wishes, &draft, kind, &all[0].terms, &a[0], &b)?;
+    let tile = tile(ground, wishes, &draft, kind, &terms, &a[0], &b)?;
     let folds = all.iter().map(|o| o.choice.clone()).collect();
-    let terms = all[0].terms.clone();
     Ok(Some(Hopper { choice: Choice { tile, folds }, terms, a, b, output, scales }))
 }
 
@@ -199,17 +234,21 @@ fn copied(
 
 /// A block and its pipeline.
 #[derive(Clone, Copy)]
-struct Draft {
-    m: u32,
-    n: u32,
-    groups: u32,
-    stages: u32,
-    split: i64,
+pub(super) struct Draft {
+    pub m: u32,
+    pub n: u32,
+    pub groups: u32,
+    pub stages: u32,
+    pub split: i64,
     /// Bytes through which results are stored, and whether as boxes.
-    staging: u32,
-    boxes: bool,
-    resident: Option<u32>,
-    cluster: u32,
+    pub staging: u32,
+    pub boxes: bool,
+    pub resident: Option<u32>,
+    /// Whose last wave is shared.
+    pub tail: Option<Tail>,
+    /// Blocks of a cluster that share a tile's terms.
+    pub join: u32,
+    pub cluster: u32,
 }
 
 /// (rows, columns, warpgroups that multiply, share of the tensor cores' speed that the tile reaches).
@@ -235,36 +274,14 @@ const BLOCKS: [(u32, u32, u32, f64); 19] = [
     (64, 64, 1, 0.38),
 ];
 
-/// What of operands and results bears on the choice of a tile.
-struct Lies<'x> {
-    terms: &'x Terms,
-    b: &'x Boxes,
-    lines: Option<&'x Lines>,
-    scales: Option<&'x Scales>,
-}
-
 /// The best tile that fits the settings, if this main loop is the right one.
-fn best(
-    ground: &Ground,
-    c: &Contraction,
-    target: &Target,
-    wishes: &Wishes,
-    kind: Kind,
-    &Lies { terms, b, lines, scales }: &Lies,
-) -> Result<Option<Draft>, Refusal> {
+fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
+    let &Question { ground, c, target, wishes, kind, terms, b, lines, scales, .. } = q;
     let shape = ground.shape;
     let (rows, columns) = (ContractShape::points(&shape.m), ContractShape::points(&shape.n));
-    let wish = |digits: &[Digit]| -> Result<Option<Option<i64>>, Refusal> {
-        let blocks = digits.iter().map(|d| wishes.int("block", &shape.axes[d.out].name));
-        let blocks: Vec<Option<i64>> = blocks.collect::<Result<_, _>>()?;
-        // Blocks of several axes are cut by the other main loop.
-        Ok(match &blocks[..] {
-            [one] => Some(*one),
-            all if all.iter().all(Option::is_none) => Some(None),
-            _ => None,
-        })
+    let (Some(m), Some(n)) = (wished_block(q, &shape.m)?, wished_block(q, &shape.n)?) else {
+        return Ok(None);
     };
-    let (Some(m), Some(n)) = (wish(&shape.m)?, wish(&shape.n)?) else { return Ok(None) };
     let groups = wishes.int("warpgroups", "")?;
     let steps: Vec<Option<i64>> =
         c.k.iter().map(|k| wishes.int("step", &k.name)).collect::<Result<_, _>>()?;
@@ -285,7 +302,7 @@ fn best(
     }
     let small = rows.min(columns) < LEAST || rows.max(columns) < LEAST_LARGER;
     // Where the results are most of what is moved, their way out as boxes decides.
-    let least = if rows.min(columns) >= LEAST_WIDE { STEP_TERMS } else { LEAST_TERMS };
+    let least = if rows.min(columns) >= LEAST_WIDE { 1 } else { LEAST_TERMS };
     if !asked && (small || c.terms() < least) {
         return Ok(None);
     }
@@ -318,17 +335,18 @@ fn best(
         }
         let tiles = batch * (rows + bm as i64 - 1) / bm as i64 * ((columns + bn as i64 - 1) / bn as i64);
         let free = (target.sms as i64 / tiles.max(1)).min(all / 8).clamp(1, 32);
-        let mut parts = split.map_or(vec![1, free], |s| vec![s.min(all)]);
-        if !terms.ragged.is_empty() {
-            parts = vec![1];
-        }
-        parts.dedup();
-        for split in parts {
+        let own_split = split;
+        for (split, join) in shares(split.map(|s| s.min(all)), free, tiles, bn, target, q.joins) {
+            if !terms.ragged.is_empty() && (split, join) != (1, 1) {
+                continue;
+            }
+            let parts = split * join as i64;
             let stage = (bm + bn * kind.folds) * LINE * kind.parts();
             // Beside the stages that are asked for, or enough of them.
+            let limit = limit.saturating_sub(hopper_join::bytes(bm, bn, join));
             let room = limit.saturating_sub(stages.map_or(ENOUGH, |s| s as u32) * stage);
-            let output = lines.filter(|_| split == 1).and_then(|l| l.output((bm, bn), wg, room));
-            let fit = |staging: u32| (limit - staging) / stage;
+            let output = lines.filter(|_| parts == 1).and_then(|l| l.output((bm, bn), wg, room));
+            let fit = |staging: u32| limit.saturating_sub(staging) / stage;
             let wanted = stages.map_or(3, |s| s as u32);
             let boxes = output.as_ref().is_some_and(|o| o.boxes);
             let staging = output.map_or(0, |o| o.bytes(wg));
@@ -339,31 +357,43 @@ fn best(
             }
             let row_tiles = (rows + bm as i64 - 1) / bm as i64;
             let alone = shape.selector.is_some() || !groups_fill(wg);
-            let own = if alone { cluster.or(Some(1)) } else { cluster };
-            let Some(cluster) = clustered(own, row_tiles, tiles * split, bn, b, target) else { continue };
-            let resident = resident(wishes, tiles * split, cluster, target)?;
-            let waves = (tiles * split + target.sms as i64 - 1) / target.sms as i64;
-            let steps = (all + split - 1) / split;
+            let own = if alone || join > 1 { cluster.or(Some(1)) } else { cluster };
+            let Some(cluster) = clustered(own, row_tiles, tiles * parts, bn, b, target) else { continue };
+            let resident = resident(wishes, tiles * parts, cluster, target)?;
+            if join > 1 && (cluster > 1 || resident.is_some()) {
+                continue;
+            }
+            let at_once = resident.map_or(target.sms as i64, |n| n as i64 * cluster as i64);
+            let waves = (tiles * parts + at_once - 1) / at_once;
+            let steps = (all + parts - 1) / parts;
             // A tile's fixed cost is that of a few steps; a second kernel costs its launch.
             let like = BLOCKS.iter().find(|b| (b.0, b.1, b.2) == (bm, bn * kind.folds, wg));
             let speed = like.map_or(speed, |b| b.3);
-            let one = (bm * bn * kind.folds) as f64 / speed * (steps + 6) as f64;
-            let extra = if split > 1 { (128 * 256 * 24) as f64 } else { 0.0 };
+            let time = |steps: i64| (bm * bn * kind.folds) as f64 / speed * (steps + 6) as f64;
+            let one = time(steps);
+            let extra = if split > 1 { second(split * batch * rows * columns) } else { 0.0 };
+            let extra = extra + if join > 1 { JOIN * (128 * 256) as f64 } else { 0.0 };
             // A tile makes a pass for each choice of its rows: one more for each border between groups.
             let passes = 1.0 + b.choices().map_or(0.0, |n| (n * bm as i64) as f64 / rows as f64);
-            let cost = waves as f64 * one * passes + extra;
+            let mut cost = waves as f64 * one * passes + extra;
+            // Sums of the last wave's tiles may be shared, unless the settings say how many share one.
+            let may = parts == 1 && own_split.is_none() && kind.folds == 1 && c.ty == Ty::F32;
+            let may = may && terms.ragged.is_empty();
+            let work = tiles / cluster as i64;
+            let tail = resident.filter(|_| may && shape.selector.is_none());
+            let tail = tail.and_then(|n| contract_tail::of(work, n as i64, steps).map(|t| (t, n as i64)));
+            let tail = tail.and_then(|(t, n)| {
+                let parts = t.parts(work) * (cluster * bm * bn) as i64;
+                let shared =
+                    (t.first / n) as f64 * one + time((steps + t.split - 1) / t.split) + second(parts);
+                let better = shared < cost && parts < 1 << 30;
+                cost = if better { shared } else { cost };
+                better.then_some(t)
+            });
             if best.as_ref().is_none_or(|(c, _)| cost < *c) {
-                let draft = Draft {
-                    m: bm,
-                    n: bn,
-                    groups: wg,
-                    stages: count,
-                    split,
-                    staging,
-                    boxes,
-                    resident,
-                    cluster,
-                };
+                let (m, n, groups, stages) = (bm, bn, wg, count);
+                let draft =
+                    Draft { m, n, groups, stages, split, staging, boxes, resident, tail, join, cluster };
                 best = Some((cost, draft));
             }
         }
@@ -375,6 +405,58 @@ fn best(
         return Err(wishes.refuse("cluster", &shape.axes[shape.m[0].out].name, &why));
     }
     Ok(best.map(|b| b.1))
+}
+
+/// The setting of a side's block, if there is any; `None`: blocks of several axes are cut by the other main loop.
+pub(super) fn wished_block(q: &Question, digits: &[Digit]) -> Result<Option<Option<i64>>, Refusal> {
+    let name = |d: &Digit| q.ground.shape.axes[d.out].name.clone();
+    let blocks = digits.iter().map(|d| q.wishes.int("block", &name(d)));
+    let blocks: Vec<Option<i64>> = blocks.collect::<Result<_, _>>()?;
+    Ok(match &blocks[..] {
+        [one] => Some(*one),
+        all if all.iter().all(Option::is_none) => Some(None),
+        _ => None,
+    })
+}
+
+/// The parts that blocks may share a sum in: clusters, and blocks of one. `free`: blocks for each tile.
+fn shares(
+    wished: Option<i64>,
+    free: i64,
+    tiles: i64,
+    columns: u32,
+    target: &Target,
+    joins: bool,
+) -> Vec<(i64, u32)> {
+    let mut parts = wished.map_or(vec![1, free, free / 2 * 2, free / 4 * 4, free / 8 * 8], |s| vec![s]);
+    parts.retain(|&p| p > 0);
+    parts.dedup();
+    let clusters = |p: i64, join: u32| {
+        let whole = p % join as i64 == 0 && columns.is_multiple_of(8 * join);
+        join == 1 || joins && whole && fits(target, tiles * p / join as i64, join as i64)
+    };
+    let of =
+        |&p: &i64| [1, 2, 4, 8].into_iter().filter(|&j| clusters(p, j)).map(|j| (p / j as i64, j)).collect();
+    parts.iter().flat_map(|p| -> Vec<(i64, u32)> { of(p) }).collect()
+}
+
+/// Whether so many clusters of so many blocks run at once: larger ones do not fill the chip (30 of 4, 15 of 8 on an H200).
+fn fits(target: &Target, clusters: i64, blocks: i64) -> bool {
+    clusters <= target.sms as i64 / blocks - if blocks > 2 { 2 } else { 0 }
+}
+
+/// The same for a question's target.
+pub(super) fn clusters_fit(q: &Question, clusters: i64, blocks: i64) -> bool {
+    q.target.clusters && fits(q.target, clusters, blocks)
+}
+
+/// What a second kernel that adds so many partial sums costs, as the products of that many results and steps.
+fn second(partials: i64) -> f64 {
+    /// A step of 128 × 256 results in nanoseconds, a launch in the same, and bytes that are moved in one.
+    const STEP: f64 = 730.0;
+    const LAUNCH: f64 = 3500.0;
+    const RATE: f64 = 4500.0;
+    (128 * 256) as f64 / STEP * (LAUNCH + (8 * partials) as f64 / RATE)
 }
 
 /// The blocks (or clusters) that take tile after tile: one for each multiprocessor, if there are more tiles.
@@ -477,11 +559,13 @@ fn tile(
         threads: 128 * (d.groups + 1),
         split: d.split,
         swizzle: wishes.swizzle()?,
-        shared_bytes: d.stages * stage + 16 * d.stages + d.staging,
+        shared_bytes: d.stages * stage + 16 * d.stages + d.staging + hopper_join::bytes(d.m, d.n, d.join),
         resident: d.resident,
         cluster: d.cluster,
         staging: d.staging,
         boxes: d.boxes,
+        tail: d.tail,
+        join: d.join,
         folds,
     };
     tile.verify().map_err(|e| Refusal::new(wishes.span, e))?;
@@ -498,8 +582,11 @@ pub fn space(graph: &Graph, stmts: &[usize], target: &Target) -> Vec<super::Choi
     let name = |digits: &[Digit]| digits.last().map(|d| shape.axes[d.out].name.clone());
     let words = |key: &str, values: Vec<Word>| super::Choice { key: key.into(), axis: String::new(), values };
     let swizzle = |n| Word::Apply("swizzle".into(), Box::new(Word::Int(n)));
-    let mut space = vec![super::Choice::ints("warpgroups", "", &[2, 1])];
-    space.extend(name(&shape.m).map(|m| super::Choice::ints("cluster", &m, &[1, 2])));
+    let groups: &[i64] = if contract_codes::any(graph, &shape) { &[1, 2, 4] } else { &[2, 1] };
+    let mut space = vec![super::Choice::ints("warpgroups", "", groups)];
+    // Blocks share copies along the rows, which are the other side's where those of the result are few.
+    let rows = contract_few::sides(&shape).map_or_else(|| name(&shape.m), |few| name(&few.m));
+    space.extend(rows.map(|m| super::Choice::ints("cluster", &m, &[1, 2])));
     space.push(words("order", [8, 4, 16].map(swizzle).to_vec()));
     space.push(words("persistent", ["on", "off"].map(|w| Word::Name(w.into())).to_vec()));
     space

@@ -6,16 +6,22 @@ use crate::ir::simt::{Intrinsic, Stmt as Simt};
 
 /// Whether a program multiplies by warpgroups.
 pub(super) fn is_hopper(plan: &Plan, schedule: &Schedule) -> bool {
-    fn has(stmts: &[Simt]) -> bool {
+    is_hopper_of(plan, schedule, false)
+}
+
+/// The same with the first operand in shared memory or in `registers`.
+pub(super) fn is_hopper_of(plan: &Plan, schedule: &Schedule, registers: bool) -> bool {
+    fn has(stmts: &[Simt], registers: bool) -> bool {
         stmts.iter().any(|s| match s {
-            Simt::Intrinsic { op: Intrinsic::Wgmma { .. }, .. } => true,
-            Simt::If { then, otherwise, .. } => has(then) || has(otherwise),
-            Simt::For { body, .. } => has(body),
+            Simt::Intrinsic { op: Intrinsic::Wgmma { .. }, .. } => !registers,
+            Simt::Intrinsic { op: Intrinsic::WgmmaRegs { .. }, .. } => registers,
+            Simt::If { then, otherwise, .. } => has(then, registers) || has(otherwise, registers),
+            Simt::For { body, .. } => has(body, registers),
             _ => false,
         })
     }
     let program = plan_to_program(plan, target("sm_90a"), schedule).expect("it lowers");
-    program.kernels.iter().any(|k| has(&k.body))
+    program.kernels.iter().any(|k| has(&k.body, registers))
 }
 
 pub(super) fn hopper_as(plan: &Plan, schedule: &Schedule) {

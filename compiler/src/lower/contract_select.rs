@@ -69,7 +69,7 @@ pub fn list(
     let dims: Vec<i64> = shape.batch.iter().map(|d| d.extent).collect();
     let batch = decode(&mut e, Num { expr: batch_number.clone(), ty: Ty::I32 }, &dims);
     let (m, n, part) = (vec![m0], vec![lit32(0)], lit32(0));
-    let place = Place { batch, batch_number, m, n, part, chosen: None };
+    let place = Place { batch, batch_number, m, n, part, chosen: None, tail: None };
     let choices = e.kernel.shared("choices", DType::I64, block, 16);
     let firsts = e.kernel.shared("firsts", DType::I32, block, 16);
     read_choices(&mut e, shape, tile, selector, &place, choices, block);

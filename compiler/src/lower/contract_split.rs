@@ -72,7 +72,7 @@ pub fn choose(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Result<O
         |t: TensorId| packs.iter().find(|p| p.tensor == t).map_or_else(|| home(t), |p| p.home.clone());
     let ground = Ground { home: &other, ..ground };
     let halves: Vec<(TensorId, i64)> = packs.iter().map(|p| (p.tensor, 4 * p.home.len)).collect();
-    let copies = Copies { borders: &[], halves: &halves };
+    let copies = Copies { halves: &halves, ..Copies::default() };
     let found = contract_hopper::choose(&ground, cx.target, wishes, copies)?;
     Ok(found.map(|hopper| Split { hopper, packs, plain }))
 }

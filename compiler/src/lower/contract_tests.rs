@@ -735,5 +735,7 @@ fn rows_choose_their_matrix() {
 mod codes;
 #[path = "contract_conv_tests.rs"]
 mod conv;
+#[path = "contract_few_tests.rs"]
+mod few;
 #[path = "contract_hopper_tests.rs"]
 mod hopper;

@@ -345,6 +345,8 @@ fn build(
         staging,
         boxes: false,
         cluster,
+        tail: None,
+        join: 1,
     };
     tile.verify().map_err(|e| Refusal::new(wishes.span, e))?;
     let source = |d: &Draft| FoldChoice { k: d.k.clone(), a: d.a.source.clone(), b: d.b.source.clone() };

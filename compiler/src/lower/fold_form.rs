@@ -61,6 +61,8 @@ fn tile(k: &PlanKernel, chain: &Chain) -> Tile {
         cluster: 1,
         staging: 0,
         boxes: false,
+        tail: None,
+        join: 1,
         shared_bytes: 0,
     }
 }

@@ -185,7 +185,15 @@ impl<'x> FoldLoop<'x> {
         let extents: Vec<i64> = self.chain.outer.batch.iter().map(|d| d.extent).collect();
         let batch = decode(e, Num { expr: batch_number.clone(), ty: Ty::I32 }, &extents);
         let m0 = e.named("m0", Ty::I32, times(number, self.tile.m.block as i64));
-        Where { batch, batch_number, m: vec![m0], n: vec![lit32(0)], part: lit32(0), chosen: None }
+        Where {
+            batch,
+            batch_number,
+            m: vec![m0],
+            n: vec![lit32(0)],
+            part: lit32(0),
+            chosen: None,
+            tail: None,
+        }
     }
 
     fn cursor(&self, e: &mut Emit, parity: u32) -> Cursor {

@@ -87,7 +87,7 @@ pub fn call(e: &mut Emit, op: Intrinsic, args: Vec<Expr>) {
 
 /// Runs `f` for each tile of the block.
 fn each_tile(e: &mut Emit, tile: &Tile, f: impl FnOnce(&mut Emit, Expr)) {
-    let first = over(Expr::Special(Special::BlockX), tile.cluster as i64);
+    let first = over(Expr::Special(Special::BlockX), (tile.cluster * tile.join) as i64);
     let Some(blocks) = tile.resident else { return e.scope(|e| f(e, first)) };
     let var = e.kernel.var("tile_number", Ty::I32);
     let body = e.block(|e| f(e, Expr::Var(var)));
@@ -142,7 +142,7 @@ impl<'x> HopperLoop<'x> {
             call(e, Intrinsic::FenceMbarrierInit, Vec::new());
         });
         e.push(Stmt::Barrier);
-        if self.tile.cluster > 1 {
+        if self.tile.cluster * self.tile.join > 1 {
             call(e, Intrinsic::ClusterArrive, Vec::new());
             call(e, Intrinsic::ClusterWait, Vec::new());
         }

@@ -12,11 +12,13 @@ mod arith;
 pub mod block;
 mod check;
 mod codes_loop;
+mod codes_table;
 pub mod contract;
 mod contract_border;
 pub mod contract_codes;
 mod contract_coords;
 mod contract_epilogue;
+mod contract_few;
 mod contract_hopper;
 mod contract_loads;
 mod contract_mma;
@@ -27,6 +29,7 @@ pub mod contract_phases;
 mod contract_select;
 mod contract_shape;
 mod contract_split;
+mod contract_tail;
 #[cfg(test)]
 mod contract_tests;
 mod contract_tile;
@@ -41,7 +44,9 @@ mod fold_loop;
 pub mod fold_pattern;
 mod fold_scores;
 mod home;
+mod hopper_codes;
 mod hopper_gather;
+mod hopper_join;
 mod hopper_lanes;
 mod hopper_loop;
 mod hopper_operand;
@@ -467,11 +472,7 @@ impl<'a> Lowering<'a> {
         }
         for step in steps {
             let Step::Launch(l) = step else { continue };
-            let kernel = &mut self.program.kernels[l.kernel];
-            if !kernel.starts_early() {
-                let wait = Stmt::Intrinsic { op: Intrinsic::GridWait, outs: Vec::new(), args: Vec::new() };
-                kernel.body.insert(0, wait);
-            }
+            start_early(&mut self.program.kernels[l.kernel]);
         }
     }
 
@@ -479,6 +480,13 @@ impl<'a> Lowering<'a> {
     pub fn launch(&mut self, emit: Emit<'a>) {
         let (kernel, args) = emit.finish();
         self.launch_kernel(kernel, args);
+    }
+
+    /// Lets the kernels from a number on, each of which follows another, be launched before that one has ended.
+    pub fn launched_ahead(&mut self, first: usize) {
+        if self.target.compute >= (9, 0) {
+            self.program.kernels.iter_mut().skip(first).for_each(start_early);
+        }
     }
 
     /// As `launch`, for a kernel made by hand. An empty grid is no launch.
@@ -541,6 +549,14 @@ impl<'a> Lowering<'a> {
         self.program.faults = self.sites.take();
         self.program.kernels.iter_mut().for_each(unused::remove);
         self.program
+    }
+}
+
+/// Lets a kernel be launched before the one before it has ended: it waits by itself.
+fn start_early(kernel: &mut Kernel) {
+    if !kernel.starts_early() {
+        let wait = Stmt::Intrinsic { op: Intrinsic::GridWait, outs: Vec::new(), args: Vec::new() };
+        kernel.body.insert(0, wait);
     }
 }
 

@@ -1,0 +1,138 @@
+//! Products with few rows on sm_90a: a stream of the other operand, and the block is made for that.
+//!
+//! The many rows (weights, as a rule) are the rows of `wgmma`, 64 a block, and the few are its columns, in steps of 8; where the
+//! few stand on the other side of the product, its sides change places. A block has one warpgroup that multiplies and as many
+//! stages as give its multiprocessor enough bytes on their way. Where the few rows are a good part of what a block
+//! reads, two blocks of a cluster share their copies. Sums are shared by blocks where the rows give too few of them.
+
+use super::contract_hopper::{Draft, Question, SPARE, clusters_fit, wished_block};
+use super::contract_pattern::ContractShape;
+use super::hopper_gather::LINE;
+use super::{Refusal, hopper_join};
+use crate::vocab::dtype::Ty;
+
+/// The most rows that are few, and the fewest rows and terms of the other operand.
+const MOST: i64 = 64;
+const LEAST_ROWS: i64 = 512;
+const LEAST_TERMS: i64 = 512;
+/// Rows of a block.
+const ROWS: i64 = 64;
+/// Bytes a nanosecond: from memory, from the L2 cache, and what one multiprocessor takes at most.
+const MEMORY: f64 = 4200.0;
+const CACHE: f64 = 6000.0;
+const OWN: f64 = 70.0;
+/// Nanoseconds of a second kernel.
+const SECOND: f64 = 3500.0;
+/// Nanoseconds in which the blocks of a cluster add their sums.
+const JOIN: f64 = 1200.0;
+/// Stages beyond which more are not on their way sooner.
+const MOST_STAGES: u32 = 16;
+
+/// The same product with its two sides, and so its operands, in each other's place.
+pub fn turned(shape: &ContractShape) -> ContractShape {
+    let mut other = shape.clone();
+    std::mem::swap(&mut other.m, &mut other.n);
+    other.folds.iter_mut().for_each(|c| std::mem::swap(&mut c.a, &mut c.b));
+    other
+}
+
+/// The shape with the few rows as columns, if there are few and the rest is worth it.
+pub fn sides(shape: &ContractShape) -> Option<ContractShape> {
+    let (rows, columns) = (ContractShape::points(&shape.m), ContractShape::points(&shape.n));
+    let [c] = &shape.folds[..] else { return None };
+    let worth = rows.min(columns) <= MOST
+        && rows.max(columns) >= LEAST_ROWS
+        && rows.max(columns) >= 2 * rows.min(columns)
+        && c.terms() >= LEAST_TERMS
+        && shape.selector.is_none();
+    worth.then(|| if rows < columns { turned(shape) } else { shape.clone() })
+}
+
+/// The block for a product whose few rows are columns.
+pub(super) fn pick(q: &Question) -> Result<Option<Draft>, Refusal> {
+    let shape = q.ground.shape;
+    let (rows, few) = (ContractShape::points(&shape.m), ContractShape::points(&shape.n));
+    let unit = if q.c.ty == Ty::I32 { 16 } else { 8 };
+    let n = if q.b.k_major { (few + unit - 1) / unit * unit } else { (few + 63) / 64 * 64 };
+    let Some(asked) = Asked::of(q, n)?.filter(|_| q.terms.ragged.is_empty()) else { return Ok(None) };
+    let line = LINE * q.kind.parts();
+    let (batch, steps) = (ContractShape::points(&shape.batch), q.terms.steps());
+    let tiles = batch * ((rows + ROWS - 1) / ROWS);
+    let mut best: Option<(f64, Draft)> = None;
+    let splits = asked.split.map_or((1..=32.min((steps / 8).max(1))).collect(), |s| vec![s.min(steps)]);
+    // Blocks of a cluster share the copies of the few rows, or a tile's terms.
+    let clusters = [(1i64, 1i64), (2, 1), (1, 2), (1, 4)];
+    for ((cluster, join), parts) in clusters.into_iter().flat_map(|c| splits.iter().map(move |&s| (c, s))) {
+        let split = parts / join;
+        let joins = q.joins && asked.cluster.is_none() && n % (8 * join) == 0;
+        if join > 1 && (!joins || parts % join != 0 || !clusters_fit(q, tiles * split, join)) {
+            continue;
+        }
+        let pairs = (rows + ROWS - 1) / ROWS % cluster == 0 && q.b.k_major && n % (8 * cluster) == 0;
+        let can =
+            cluster == 1 || pairs && q.target.clusters && q.b.map.pixels.is_none() && q.b.digits.is_empty();
+        if !can || asked.cluster.is_some_and(|c| c != cluster) {
+            continue;
+        }
+        let blocks = tiles * parts;
+        let per = (steps + parts - 1) / parts;
+        let stage = (ROWS + n) as u32 * line;
+        let spare = SPARE + hopper_join::bytes(ROWS as u32, n as u32, join as u32);
+        let together = if blocks > q.target.sms as i64 { 2 } else { 1 };
+        let fit =
+            (q.target.shared_per_sm.min(q.target.shared_per_block * together) / together - spare) / stage;
+        let stages = asked.stages.unwrap_or(fit.min(MOST_STAGES));
+        if stages < 2 || stages > fit {
+            continue;
+        }
+        let one = (per * (ROWS + n / cluster)) as f64 * line as f64;
+        let once = (batch * steps * (rows + few)) as f64 * line as f64;
+        let most = (blocks + q.target.sms as i64 - 1) / q.target.sms as i64;
+        let stream = [once / MEMORY, one * blocks as f64 / CACHE, one * most as f64 / OWN];
+        let sums = (split * batch * rows * few * 8) as f64 / CACHE;
+        let second = if split > 1 { SECOND + sums } else { 0.0 } + if join > 1 { JOIN } else { 0.0 };
+        // Blocks of a cluster wait for each other.
+        let cost = stream.into_iter().fold(0.0, f64::max) * (0.97 + 0.03 * cluster as f64) + second;
+        if best.as_ref().is_none_or(|b| cost < b.0) {
+            let (m, n, cluster, join) = (ROWS as u32, n as u32, cluster as u32, join as u32);
+            let (groups, staging, boxes, resident, tail) = (1, 0, false, None, None);
+            let draft = Draft { m, n, groups, stages, split, staging, boxes, resident, tail, join, cluster };
+            best = Some((cost, draft));
+        }
+    }
+    Ok(best.map(|b| b.1))
+}
+
+/// The settings that speak of such a block.
+struct Asked {
+    split: Option<i64>,
+    stages: Option<u32>,
+    cluster: Option<i64>,
+}
+
+impl Asked {
+    /// `None`: they ask for another kernel.
+    fn of(q: &Question, n: i64) -> Result<Option<Asked>, Refusal> {
+        let shape = q.ground.shape;
+        let (Some(m), Some(own)) = (wished_block(q, &shape.m)?, wished_block(q, &shape.n)?) else {
+            return Ok(None);
+        };
+        let mut cluster = None;
+        for (axis, by) in q.wishes.clusters()? {
+            match shape.m.iter().any(|d| shape.axes[d.out].name == axis) {
+                true => cluster = Some(by),
+                false if by > 1 => return Ok(None),
+                false => {}
+            }
+        }
+        let steps = q.c.k.iter().map(|k| q.wishes.int("step", &k.name)).collect::<Result<Vec<_>, _>>()?;
+        let fits = m.is_none_or(|m| m == ROWS)
+            && own.is_none_or(|v| v == n)
+            && q.wishes.int("warpgroups", "")?.is_none_or(|g| g == 1)
+            && steps.into_iter().flatten().all(|s| s == q.terms.step)
+            && q.wishes.schedule.get(q.wishes.kernel, "persistent", "").is_none()
+            && !q.kind.promote;
+        let stages = q.wishes.int("stages", "")?.map(|s| s as u32);
+        Ok(fits.then_some(Asked { split: q.wishes.split()?, stages, cluster }))
+    }
+}

@@ -23,8 +23,6 @@ const CACHE: f64 = 6000.0;
 const OWN: f64 = 70.0;
 /// Nanoseconds of a second kernel.
 const SECOND: f64 = 3500.0;
-/// Nanoseconds in which the blocks of a cluster add their sums.
-const JOIN: f64 = 1200.0;
 /// Stages beyond which more are not on their way sooner.
 const MOST_STAGES: u32 = 16;
 
@@ -65,7 +63,7 @@ pub(super) fn pick(q: &Question) -> Result<Option<Draft>, Refusal> {
     for ((cluster, join), parts) in clusters.into_iter().flat_map(|c| splits.iter().map(move |&s| (c, s))) {
         let split = parts / join;
         let joins = q.joins && asked.cluster.is_none() && n % (8 * join) == 0;
-        if join > 1 && (!joins || parts % join != 0 || !clusters_fit(q, tiles * split, join)) {
+        if join > 1 && (!joins || parts != join || !clusters_fit(q, tiles * split, join)) {
             continue;
         }
         let pairs = (rows + ROWS - 1) / ROWS % cluster == 0 && q.b.k_major && n % (8 * cluster) == 0;
@@ -90,7 +88,8 @@ pub(super) fn pick(q: &Question) -> Result<Option<Draft>, Refusal> {
         let most = (blocks + q.target.sms as i64 - 1) / q.target.sms as i64;
         let stream = [once / MEMORY, one * blocks as f64 / CACHE, one * most as f64 / OWN];
         let sums = (split * batch * rows * few * 8) as f64 / CACHE;
-        let second = if split > 1 { SECOND + sums } else { 0.0 } + if join > 1 { JOIN } else { 0.0 };
+        let second = if split > 1 { SECOND + sums } else { 0.0 }
+            + hopper_join::nanoseconds(ROWS as u32, n as u32, join as u32);
         // Blocks of a cluster wait for each other.
         let cost = stream.into_iter().fold(0.0, f64::max) * (0.97 + 0.03 * cluster as f64) + second;
         if best.as_ref().is_none_or(|b| cost < b.0) {

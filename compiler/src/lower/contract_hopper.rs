@@ -29,8 +29,8 @@ const LEAST_LARGER: i64 = 128;
 /// Stages beyond which staging tiles are worth more.
 const ENOUGH: u32 = 3;
 const LEAST_TERMS: i64 = 128;
-/// Steps of 128 × 256 results in whose time the blocks of a cluster add their sums.
-const JOIN: f64 = 3.0;
+/// Products of a step and a result in a nanosecond: a step of 128 × 256 takes 730 of them.
+const PER_NANOSECOND: f64 = (128 * 256) as f64 / 730.0;
 /// Rows and columns from which any terms are enough.
 const LEAST_WIDE: i64 = 256;
 
@@ -372,7 +372,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let time = |steps: i64| (bm * bn * kind.folds) as f64 / speed * (steps + 6) as f64;
             let one = time(steps);
             let extra = if split > 1 { second(split * batch * rows * columns) } else { 0.0 };
-            let extra = extra + if join > 1 { JOIN * (128 * 256) as f64 } else { 0.0 };
+            let extra = extra + hopper_join::nanoseconds(bm, bn, join) * PER_NANOSECOND;
             // A tile makes a pass for each choice of its rows: one more for each border between groups.
             let passes = 1.0 + b.choices().map_or(0.0, |n| (n * bm as i64) as f64 / rows as f64);
             let mut cost = waves as f64 * one * passes + extra;
@@ -432,8 +432,10 @@ fn shares(
     parts.retain(|&p| p > 0);
     parts.dedup();
     let clusters = |p: i64, join: u32| {
-        let whole = p % join as i64 == 0 && columns.is_multiple_of(8 * join);
-        join == 1 || joins && whole && fits(target, tiles * p / join as i64, join as i64)
+        let whole = columns.is_multiple_of(8 * join);
+        // What a cluster leaves to a second kernel gains nothing by it.
+        let all = p == join as i64;
+        join == 1 || joins && all && whole && fits(target, tiles, join as i64)
     };
     let of =
         |&p: &i64| [1, 2, 4, 8].into_iter().filter(|&j| clusters(p, j)).map(|j| (p / j as i64, j)).collect();
@@ -452,11 +454,10 @@ pub(super) fn clusters_fit(q: &Question, clusters: i64, blocks: i64) -> bool {
 
 /// What a second kernel that adds so many partial sums costs, as the products of that many results and steps.
 fn second(partials: i64) -> f64 {
-    /// A step of 128 × 256 results in nanoseconds, a launch in the same, and bytes that are moved in one.
-    const STEP: f64 = 730.0;
+    /// A launch in nanoseconds, and bytes that are moved in one.
     const LAUNCH: f64 = 3500.0;
     const RATE: f64 = 4500.0;
-    (128 * 256) as f64 / STEP * (LAUNCH + (8 * partials) as f64 / RATE)
+    PER_NANOSECOND * (LAUNCH + (8 * partials) as f64 / RATE)
 }
 
 /// The blocks (or clusters) that take tile after tile: one for each multiprocessor, if there are more tiles.

@@ -29,6 +29,8 @@ const LEAST_LARGER: i64 = 128;
 /// Stages beyond which staging tiles are worth more.
 const ENOUGH: u32 = 3;
 const LEAST_TERMS: i64 = 128;
+/// Bytes a nanosecond that are read from memory by a whole product, its start included.
+const MEMORY: f64 = 3600.0;
 /// Products of a step and a result in a nanosecond: a step of 128 × 256 takes 730 of them.
 const PER_NANOSECOND: f64 = (128 * 256) as f64 / 730.0;
 /// Rows and columns from which any terms are enough.
@@ -314,6 +316,12 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
         return Err(wishes.refuse("cluster", &shape.axes[shape.m[0].out].name, &why));
     }
     let limit = target.shared_per_block - SPARE;
+    // No tile is done before both operands have been read; what it computes beside counts a little, to tell tiles apart.
+    let bytes = (kind.dtypes[0].bits() / 8 * kind.parts()) as f64;
+    let read =
+        (batch * (rows + columns * kind.folds as i64) * c.terms()) as f64 * bytes / MEMORY * PER_NANOSECOND;
+    // Sums over several axes may read an element again and again (windows), and wait for memory less.
+    let streamed = |time: f64| if c.k.len() == 1 { time.max(read + 0.1 * time) } else { time };
     let mut best: Option<(f64, Draft)> = None;
     // The instructions of integers take columns in steps of 16.
     let unit = if c.ty == Ty::I32 { 16 } else { 8 };
@@ -375,7 +383,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let extra = extra + hopper_join::nanoseconds(bm, bn, join) * PER_NANOSECOND;
             // A tile makes a pass for each choice of its rows: one more for each border between groups.
             let passes = 1.0 + b.choices().map_or(0.0, |n| (n * bm as i64) as f64 / rows as f64);
-            let mut cost = waves as f64 * one * passes + extra;
+            let mut cost = streamed(waves as f64 * one * passes) + extra;
             // Sums of the last wave's tiles may be shared, unless the settings say how many share one.
             let may = parts == 1 && own_split.is_none() && kind.folds == 1 && c.ty == Ty::F32;
             let may = may && terms.ragged.is_empty();
@@ -384,8 +392,8 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let tail = tail.and_then(|n| contract_tail::of(work, n as i64, steps).map(|t| (t, n as i64)));
             let tail = tail.and_then(|(t, n)| {
                 let parts = t.parts(work) * (cluster * bm * bn) as i64;
-                let shared =
-                    (t.first / n) as f64 * one + time((steps + t.split - 1) / t.split) + second(parts);
+                let whole = (t.first / n) as f64 * one;
+                let shared = streamed(whole + time((steps + t.split - 1) / t.split)) + second(parts);
                 let better = shared < cost && parts < 1 << 30;
                 cost = if better { shared } else { cost };
                 better.then_some(t)

@@ -321,6 +321,23 @@ mod tests {
     }
 
     #[test]
+    fn records_with_any_byte_changed_are_misses_or_whole() {
+        let dir = folder("bytes");
+        let db = Database::new(Some(dir.clone()), Vec::new());
+        let path = db.put(&key(1), &record(1.0)).unwrap().unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x20;
+            std::fs::write(&path, &bytes).unwrap();
+            let notes = &mut Vec::new();
+            assert_eq!(db.get(&key(1), notes), None, "byte {at}");
+            assert_eq!(notes.len(), 1, "byte {at}: {notes:?}");
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
     fn shipped_records_lie_under_the_users_and_merging_keeps_the_faster() {
         let (own, shipped) = (folder("own"), folder("shipped"));
         let factory = Database::new(Some(shipped.clone()), Vec::new());

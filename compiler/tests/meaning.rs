@@ -208,6 +208,21 @@ fn sorting_is_stable_with_nan_last() {
 }
 
 #[test]
+fn parts_of_a_row_sort_by_themselves() {
+    // NaN inside a part stays before what is outside of it; an empty part gives nothing.
+    let text = "op f[N, B](x: f32[N], start: i32[B] in 0..=N) -> (o: i64[B, N]) {\n \
+                o[b, n] = max[j in start[b]..(if b == B-1 then N else start[min(b+1, B-1)]) where j == n](argsort[j](x[j]))\n}";
+    let x = [NAN, 3.0, NAN, 1.0, 5.0, -INF, 5.0];
+    let case = Case::new(text).f32("x", &[7], &x).ints("start", DType::I32, &[4], &[0, 4, 4, 6]);
+    let o = case.values("o");
+    let none = i64::MIN as f64;
+    assert_eq!(o[..7], [3.0, 1.0, 0.0, 2.0, none, none, none]);
+    assert_eq!(o[7..14], [none; 7]);
+    assert_eq!(o[14..21], [none, none, none, none, 5.0, 4.0, none]);
+    assert_eq!(o[21..], [none, none, none, none, none, none, 6.0]);
+}
+
+#[test]
 fn scans_along_an_axis() {
     let text = "op f[M, N](x: f32[M, N]) -> (s: f32[M, N], p: f32[M, N], m: f32[M, N]) {
         s[i, j] = cumsum[i](x[i, j])

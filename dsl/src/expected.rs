@@ -57,12 +57,16 @@ pub fn expected(reader: &Reader, wanted: Wanted) -> Diagnostic {
         Wanted::Least(what) => least(reader, what),
         Wanted::Body => plain(reader, "`{`, `where` or `->`").help("the statements of an op stand in `{ … }`"),
         Wanted::Assign => assign(reader),
+        Wanted::Dots if after_range_call(reader) => {
+            plain(reader, "`..` or `..=`").help("there is no `range(…)`: write `k in 0..K`")
+        }
         Wanted::Dots => plain(reader, "`..` or `..=`")
             .help("ranges are written `lo..hi` (without hi) or `lo..=hi` (with it)"),
         Wanted::Operand => operand(reader),
         Wanted::OperandAbove => operand_above(reader),
-        Wanted::Selection => plain(reader, "a call after this name")
-            .help("a dot stands only in calls of a library, `nn.softmax(x)`; elements are read with brackets, `x[i]`"),
+        Wanted::Selection => plain(reader, "a call after this name").help(
+            crate::foreign::member(reader.look(1)).unwrap_or("a dot stands only in calls of a library, `nn.softmax(x)`; elements are read with brackets, `x[i]`"),
+        ),
     })
 }
 
@@ -107,6 +111,9 @@ fn foreign(reader: &Reader, wanted: Wanted) -> Option<Diagnostic> {
         ("**", "=") if touching && matches!(wanted, Wanted::Assign) => "write `x[i] = x[i] ** …`".to_string(),
         (":", "=") if touching => "write `=`".to_string(),
         ("==", _) if matches!(wanted, Wanted::Assign) => "definitions are written with one `=`".to_string(),
+        ("=", _) if matches!(wanted, Wanted::Close(..)) && in_binder(reader) => {
+            "a range is written with `in`: `k in 0..K`".to_string()
+        }
         ("=", _) if matches!(wanted, Wanted::Close(..) | Wanted::Word("then", _)) => {
             "comparisons are written `==`".to_string()
         }
@@ -120,6 +127,12 @@ fn foreign(reader: &Reader, wanted: Wanted) -> Option<Diagnostic> {
         Diagnostic::error("E0008", reader.here(), format!("`{words}` is not written like this here"))
             .help(help),
     )
+}
+
+/// Is this `sum[k` with the reader behind it?
+fn in_binder(reader: &Reader) -> bool {
+    let text = |back: usize| reader.at.checked_sub(back).map_or("", |i| reader.tokens[i].text(reader.text));
+    matches!(text(2), "[" | ",") && reader.previous().is_some_and(|t| t.kind == Kind::Word)
 }
 
 /// `for i in …`, `let x = …`: the word was read as the name of a target; what follows it gave it away.
@@ -193,6 +206,14 @@ fn word_after(reader: &Reader, word: &'static str, after: &str) -> Diagnostic {
         "else" => error.help(
             "write `if condition then a else b`; for a point to be left out, give it a value such as 0",
         ),
+        ":" if reader.look(0) == "=" => {
+            error.help("its dtype stands before its default: `eps: f32 = 1e-5`, or `n: const i32 = 4`")
+        }
+        ":" if reader.is_name(0)
+            && reader.previous().is_some_and(|t| is_like_a_dtype(t.text(reader.text))) =>
+        {
+            error.help("the name comes first: `x: f32[M, N]`")
+        }
         ":" => error.help("each parameter and result has a dtype: `x: f32[M, N]`"),
         "=" if after == "the axis" => error.help("write `block m = 128, n = 64`, or `stages = 3`"),
         "=" if after == "the size" => error.help("write `profile name M = 1..=8192 at {16, 512}, K = 4096`"),
@@ -206,6 +227,13 @@ fn word_after(reader: &Reader, word: &'static str, after: &str) -> Diagnostic {
         "{" => error.help("write `tile name for sm_90 { block m = 128 }`"),
         _ => error.help(format!("write `{word}` here")),
     }
+}
+
+/// `f32`, `bf16`, `u8`, `int`.
+fn is_like_a_dtype(word: &str) -> bool {
+    let bits = word.trim_start_matches(['b', 'f', 'i', 'u', 'e', 'm']);
+    matches!(word, "bool" | "float" | "int" | "double" | "half")
+        || bits.len() < word.len() && !bits.is_empty() && bits.chars().all(|c| c.is_ascii_digit() || c == 'm')
 }
 
 /// Text that stands where a bracket should be closed: a forgotten bracket, a forgotten operator or comma, or a wrong partner.
@@ -232,6 +260,11 @@ fn close(reader: &Reader, word: &'static str, open: usize) -> Diagnostic {
             .also(span(reader, opener), format!("inside this `{opened}`"))
             .help("a range names its axis: `i in 0..N`");
     }
+    if let Some(help) = foreign_inside(reader, opened) {
+        return plain(reader, &format!("`,` or `{word}`"))
+            .also(span(reader, opener), format!("inside this `{opened}`"))
+            .help(help);
+    }
     let error = match next {
         Some(t) if matches!(t.text(reader.text), ")" | "]" | "}") => {
             let message = format!("`{opened}` is closed by `{}`", t.text(reader.text));
@@ -245,6 +278,40 @@ fn close(reader: &Reader, word: &'static str, open: usize) -> Diagnostic {
     error
         .also(span(reader, opener), format!("this `{opened}` is not closed"))
         .help(format!("add the missing `{word}`"))
+}
+
+/// The help for what is written inside brackets in other languages.
+fn foreign_inside(reader: &Reader, opened: &str) -> Option<&'static str> {
+    let previous = reader.previous().map_or("", |t| t.text(reader.text));
+    match (opened, previous, reader.look(0)) {
+        (_, "]", "[") => Some("all indices stand in one pair of brackets: `x[i, j]`"),
+        ("(", _, ":") if after_fn(reader) => Some(
+            "a fn takes numbers, its parameters are names alone: `fn f(a, b) = …`; of tensors write an `op`",
+        ),
+        _ => after_value(reader),
+    }
+}
+
+/// Is the item at hand a `fn` whose parameters are being read?
+fn after_fn(reader: &Reader) -> bool {
+    let before = &reader.tokens[..reader.at];
+    let paren = before.iter().rposition(|t| t.text(reader.text) == "(");
+    paren.is_some_and(|p| p >= 2 && before[p - 2].text(reader.text) == "fn")
+}
+
+/// The help for what follows a value in other languages: `x[i].shape`, `f(x)[i]`, `sum(n)(…)`, `sum{n}(…)`.
+fn after_value(reader: &Reader) -> Option<&'static str> {
+    let previous = reader.previous().map_or("", |t| t.text(reader.text));
+    match (previous, reader.look(0)) {
+        (_, ".") => crate::foreign::member(reader.look(1)),
+        (")", "[") => {
+            Some("only tensors are indexed: give the value a name in a statement above, `t[i] = …`")
+        }
+        (")", "(") | ("sum" | "max" | "min" | "mean" | "prod" | "any" | "all" | "softmax", "{") => {
+            Some("the axes of a fold stand in brackets: `sum[k](x[k])`")
+        }
+        _ => None,
+    }
 }
 
 fn name(reader: &Reader, what: &str) -> Diagnostic {
@@ -275,6 +342,9 @@ fn name(reader: &Reader, what: &str) -> Diagnostic {
     let error = plain(reader, what);
     if touches_operator && word == "[" && reader.previous().is_some_and(|t| t.text(reader.text) == "]") {
         return error.help("all indices stand in one pair of brackets: `x[i, j]`");
+    }
+    if let Some(help) = after_value(reader).filter(|_| what == "a statement") {
+        return error.help(help);
     }
     if touches_operator {
         return error
@@ -334,10 +404,19 @@ fn assign(reader: &Reader) -> Diagnostic {
     let error = plain(reader, &format!("`=`, `+=`, `max=` or `min=` after `{written}`"));
     // `y[i] = 2 x[i]`: the second operand was taken for the next statement.
     if let Some(target) = stmt_start(reader).filter(|t| !t.first) {
+        let word = target.text(reader.text);
+        let at = reader.tokens.iter().position(|t| t.start == target.start).unwrap_or(0);
+        let before = at.checked_sub(1).map_or("", |i| reader.tokens[i].text(reader.text));
+        let help = match (before, word) {
+            (_, "as") => "a dtype is written like a function: `f16(x[i])`",
+            ("sum" | "max" | "min" | "mean" | "prod" | "any" | "all", _) => {
+                "the axes of a fold stand in brackets: `sum[k](x[k])`"
+            }
+            _ => "products are written with `*`; statements are written `name[axes] = expression`",
+        };
         let message =
             format!("expected an operator before `{}`, or a new statement", target.text(reader.text));
-        return Diagnostic::error("E0005", span(reader, target), message)
-            .help("products are written with `*`; statements are written `name[axes] = expression`");
+        return Diagnostic::error("E0005", span(reader, target), message).help(help);
     }
     if is_operator(reader.look(0)) {
         return error.help("the left side of a statement is a name and its indices: `y[i, j] = …`");
@@ -357,6 +436,14 @@ fn stmt_start<'r>(reader: &'r Reader) -> Option<&'r Token> {
         }
     }
     None
+}
+
+/// Does `range(…)` stand before the reader?
+fn after_range_call(reader: &Reader) -> bool {
+    let before = &reader.tokens[..reader.at];
+    let open = before.iter().rposition(|t| t.text(reader.text) == "(");
+    let called = open.and_then(|o| o.checked_sub(1)).map_or("", |i| before[i].text(reader.text));
+    called == "range" && before.last().is_some_and(|t| t.text(reader.text) == ")")
 }
 
 fn operand_above(reader: &Reader) -> Diagnostic {
@@ -387,6 +474,14 @@ fn operand(reader: &Reader) -> Diagnostic {
         });
     }
     let error = plain(reader, &format!("a value after `{after}`"));
+    if reader.token(0).is_some_and(|t| t.kind == Kind::Text) {
+        let called = reader.at.checked_sub(2).map_or("", |i| reader.tokens[i].text(reader.text));
+        return error.help(match crate::foreign::function(called) {
+            Some(help) if called != "float" => help,
+            _ if called == "float" => "infinity and NaN are words: `-inf`, `nan`",
+            _ => "texts stand in `import \"file.tile\"` only: write a number, a name, or a read as `x[i]`",
+        });
+    }
     match (after, word) {
         ("[" | ",", ":") => error.help("there are no slices: an index is an axis, `x[i]`"),
         (_, "[") => {
@@ -396,6 +491,7 @@ fn operand(reader: &Reader) -> Diagnostic {
         (_, "+") => error.help("there is no prefix `+`: leave it out"),
         ("*", "*") => error.help("powers are written `**`"),
         (_, ")" | "]" | "}" | ",") => error.help("write the missing value, or remove what stands before it"),
+        ("[" | ",", "..") if reader.look(1) == "." => error.help("every axis is written: `x[i, j]`"),
         (_, ".." | "..=") => error.help("both ends of a range are written: `0..N`"),
         (_, "{") => error.help("sets stand in `tile` and `profile` only"),
         _ => error.help("write a number, a name, a read as `x[i]`, a call as `f(x)`, or parentheses"),

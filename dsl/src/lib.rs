@@ -7,6 +7,7 @@ pub mod codes;
 mod diagnose;
 pub mod diagnostic;
 mod expected;
+pub mod foreign;
 mod library;
 mod print;
 mod render;

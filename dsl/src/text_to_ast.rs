@@ -90,6 +90,9 @@ fn furthest(error: &pest::error::Error<Rule>) -> usize {
 
 type P<'t> = Pair<'t, Rule>;
 
+/// What is left of an expression's pairs.
+type Parts<'t> = std::iter::Peekable<Pairs<'t, Rule>>;
+
 /// An expression and the depth of its tree.
 type Deep = (Expr, usize);
 
@@ -361,35 +364,64 @@ impl<'t> Builder<'t> {
         self.deep(pair).0
     }
 
-    /// Any of the rules from `expr` down to `atom`. Most levels hold just the next one and are passed in a loop.
+    /// An `expr`: an `if`, or operands with operators between them.
     fn deep(&mut self, pair: P<'t>) -> Deep {
-        let mut pair = pair;
-        loop {
-            let (rule, span) = (pair.as_rule(), pair.as_span());
-            if rule == Rule::atom {
-                return self.atom(pair);
-            }
-            let mut inner = pair.into_inner();
-            if inner.len() > 1 {
-                return self.operation(rule, span, inner);
-            }
-            pair = inner.next().expect(GRAMMAR);
+        let span = pair.as_span();
+        let mut inner = pair.into_inner().peekable();
+        if inner.peek().is_some_and(|p| p.as_rule() == Rule::IF) {
+            return self.choice_of_two(self.trimmed(span), inner);
         }
+        self.chain(&mut inner, 0)
     }
 
-    /// A level that has an operator.
-    fn operation(&mut self, rule: Rule, span: pest::Span<'t>, inner: Pairs<'t, Rule>) -> Deep {
-        match rule {
-            Rule::expr => self.choice_of_two(self.trimmed(span), inner),
-            Rule::cmp => self.comparison(self.trimmed(span), inner),
-            Rule::unary => self.unary(self.trimmed(span), inner),
-            Rule::power => self.power(self.trimmed(span), inner),
-            level => self.left_chain(level, inner),
+    /// Operands and the operators between them that bind at least as tightly as `least`.
+    fn chain(&mut self, parts: &mut Parts<'t>, least: u8) -> Deep {
+        let (mut left, mut depth) = self.operand(parts);
+        while let Some(op) = parts.peek().map(|p| binary_op(p.as_str())) {
+            let level = op.precedence();
+            if level < least {
+                break;
+            }
+            if level == BinOp::Eq.precedence() {
+                (left, depth) = self.comparison(left, depth, parts);
+                continue;
+            }
+            let at = self.span(&parts.next().expect(GRAMMAR));
+            if depth >= MAX_DEPTH {
+                self.too_long(at);
+                parts.by_ref().for_each(drop);
+                break;
+            }
+            let (right, d) = self.chain(parts, level + 1);
+            (left, depth) = self.binary(op, left, right, depth.max(d));
         }
+        (left, depth)
+    }
+
+    fn binary(&mut self, op: BinOp, left: Expr, right: Expr, below: usize) -> Deep {
+        let span = left.span.to(right.span);
+        self.node(ExprKind::Binary(op, Box::new(left), Box::new(right)), span, below)
+    }
+
+    /// A prefix and its operand, or an atom and its power: prefixes bind looser than `**`.
+    fn operand(&mut self, parts: &mut Parts<'t>) -> Deep {
+        let first = parts.next().expect(GRAMMAR);
+        if first.as_rule() == Rule::prefix {
+            let op = if first.as_str() == "-" { UnOp::Neg } else { UnOp::Not };
+            let (operand, depth) = self.operand(parts);
+            let span = self.span(&first).to(operand.span);
+            return self.node(ExprKind::Unary(op, Box::new(operand)), span, depth);
+        }
+        let (base, depth) = self.atom(first);
+        if parts.next_if(|p| p.as_str() == "**").is_none() {
+            return (base, depth);
+        }
+        let (exponent, d) = self.operand(parts);
+        self.binary(BinOp::Pow, base, exponent, depth.max(d))
     }
 
     /// `if a then b else c`.
-    fn choice_of_two(&mut self, span: Span, inner: Pairs<'t, Rule>) -> Deep {
+    fn choice_of_two(&mut self, span: Span, inner: Parts<'t>) -> Deep {
         let mut operands = inner.filter(|p| !is_keyword(p.as_rule()));
         let (cond, d0) = self.deep(operands.next().expect(GRAMMAR));
         let (then, d1) = self.deep(operands.next().expect(GRAMMAR));
@@ -402,28 +434,6 @@ impl<'t> Builder<'t> {
         (Expr { kind, span }, below + 1)
     }
 
-    /// Operators of one level, applied from the left.
-    fn left_chain(&mut self, level: Rule, mut inner: Pairs<'t, Rule>) -> Deep {
-        let (mut left, mut depth) = self.deep(inner.next().expect(GRAMMAR));
-        while let Some(next) = inner.next() {
-            let (op, right) = match next.as_rule() {
-                Rule::shiftop | Rule::sumop | Rule::termop => {
-                    (binary_op(next.as_str()), inner.next().expect(GRAMMAR))
-                }
-                _ => (level_op(level), next),
-            };
-            if depth >= MAX_DEPTH {
-                self.too_long(self.span(&right));
-                break;
-            }
-            let (right, d) = self.deep(right);
-            let span = left.span.to(right.span);
-            (left, depth) =
-                self.node(ExprKind::Binary(op, Box::new(left), Box::new(right)), span, depth.max(d));
-        }
-        (left, depth)
-    }
-
     fn too_long(&mut self, at: Span) {
         let message = format!("this expression is deeper than {MAX_DEPTH} operators");
         self.diagnostics.push(
@@ -433,20 +443,20 @@ impl<'t> Builder<'t> {
         );
     }
 
-    fn comparison(&mut self, span: Span, inner: Pairs<'t, Rule>) -> Deep {
-        let mut operands = Vec::new();
+    /// Comparisons of operands in a row; the first operand is read.
+    fn comparison(&mut self, first: Expr, below: usize, parts: &mut Parts<'t>) -> Deep {
+        let level = BinOp::Eq.precedence();
+        let mut operands = vec![first];
         let mut ops: Vec<(BinOp, Span)> = Vec::new();
-        let mut depth = 0;
-        for part in inner {
-            if part.as_rule() == Rule::cmpop {
-                ops.push((binary_op(part.as_str()), self.span(&part)));
-            } else {
-                let (operand, d) = self.deep(part);
-                operands.push(operand);
-                depth = depth.max(d);
-            }
+        let mut depth = below;
+        while let Some(op) = parts.next_if(|p| binary_op(p.as_str()).precedence() == level) {
+            ops.push((binary_op(op.as_str()), self.span(&op)));
+            let (operand, d) = self.chain(parts, level + 1);
+            operands.push(operand);
+            depth = depth.max(d);
         }
         self.check_one_way(&ops);
+        let span = operands[0].span.to(operands[operands.len() - 1].span);
         let mut ops = ops.into_iter().map(|(op, _)| op);
         let kind = match operands.len() {
             2 => {
@@ -481,18 +491,6 @@ impl<'t> Builder<'t> {
             _ => error.label("`!=` cannot be chained"),
         };
         self.diagnostics.push(error.help("write `a < b && b > c`; `a < b <= c` means `a < b && b <= c`"));
-    }
-
-    fn unary(&mut self, span: Span, mut inner: Pairs<'t, Rule>) -> Deep {
-        let op = if inner.next().expect(GRAMMAR).as_str() == "-" { UnOp::Neg } else { UnOp::Not };
-        let (operand, depth) = self.deep(inner.next().expect(GRAMMAR));
-        self.node(ExprKind::Unary(op, Box::new(operand)), span, depth)
-    }
-
-    fn power(&mut self, span: Span, mut inner: Pairs<'t, Rule>) -> Deep {
-        let (base, depth) = self.deep(inner.next().expect(GRAMMAR));
-        let (exponent, d) = self.deep(inner.next().expect(GRAMMAR));
-        self.node(ExprKind::Binary(BinOp::Pow, Box::new(base), Box::new(exponent)), span, depth.max(d))
     }
 
     fn atom(&mut self, pair: P<'t>) -> Deep {
@@ -671,17 +669,6 @@ fn literal(word: &str) -> ExprKind {
         "nan" => ExprKind::Nan,
         "pi" => ExprKind::Pi,
         word => ExprKind::Bool(word == "true"),
-    }
-}
-
-/// The operator of a level whose operator has no pair of its own.
-fn level_op(level: Rule) -> BinOp {
-    match level {
-        Rule::or => BinOp::Or,
-        Rule::and => BinOp::And,
-        Rule::bor => BinOp::BitOr,
-        Rule::bxor => BinOp::BitXor,
-        _ => BinOp::BitAnd,
     }
 }
 

@@ -51,7 +51,8 @@ fn format_file(file: &Path, only_check: bool) -> girih::Result<bool> {
     Ok(true)
 }
 
-pub fn explain(code: &str) -> Outcome {
+pub fn explain(asked: &str) -> Outcome {
+    let code = &whole_code(asked);
     match girih_dsl::codes::find(code) {
         Some(row) => {
             super::print(&format!("{}: {}\n\n{}", row.code, row.title, row.text));
@@ -65,6 +66,19 @@ pub fn explain(code: &str) -> Outcome {
             eprintln!("error: no code {code}{hint}");
             Outcome::Wrong
         }
+    }
+}
+
+/// `E0010` for `10` and `e10`.
+fn whole_code(asked: &str) -> String {
+    let asked = asked.trim();
+    let (letter, number) = match asked.chars().next() {
+        Some(c @ ('e' | 'E' | 'w' | 'W')) => (c.to_ascii_uppercase(), &asked[1..]),
+        _ => ('E', asked),
+    };
+    match number.parse::<u16>() {
+        Ok(n) => format!("{letter}{n:04}"),
+        Err(_) => asked.to_string(),
     }
 }
 

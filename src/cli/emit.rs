@@ -2,10 +2,10 @@
 
 use super::Outcome;
 use super::args::{OpArgs, StageArg};
-use super::run::choose;
+use super::run::{choose, schedules_of};
 use girih::device::DeviceName;
 use girih::pipeline::Level;
-use girih::{Device, Error, Result};
+use girih::{BoundOp, Device, Error, Result};
 use girih_compiler::ir::graph_text;
 use girih_compiler::pass::graph_to_plan::{PlanOptions, egraph_text};
 use girih_runtime::nvrtc::Nvrtc;
@@ -21,17 +21,25 @@ pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
         return Ok(Outcome::Right);
     }
     let device = Device::open(DeviceName::Sim, args.target)?;
+    let each = args.schedule.as_deref() == Some("each");
+    for (schedule, bound) in schedules_of(op.bind()?, &device, args.schedule.as_deref())? {
+        if let Some(schedule) = schedule.filter(|_| each) {
+            super::print(&format!("// schedule {schedule}\n"));
+        }
+        super::print(&emitted(&bound, op.name(), &device, stage)?);
+    }
+    Ok(Outcome::Right)
+}
+
+/// A stage of an op that is bound, as text.
+fn emitted(bound: &BoundOp, name: &str, device: &Device, stage: StageArg) -> Result<String> {
+    match stage {
+        StageArg::Tile => return Ok(girih::text::tiles(&bound.tiles(device)?)),
+        StageArg::Plan => return Ok(girih::text::plans(&bound.plans(device, PLANS)?)),
+        _ => {}
+    }
     let mut text = None;
-    let bound = op.bind()?;
-    if stage == StageArg::Tile {
-        super::print(&girih::text::tiles(&bound.tiles(&device)?));
-        return Ok(Outcome::Right);
-    }
-    if stage == StageArg::Plan {
-        super::print(&girih::text::plans(&bound.plans(&device, PLANS)?));
-        return Ok(Outcome::Right);
-    }
-    let compiled = bound.compile_seeing(&device, &mut |level| {
+    let compiled = bound.compile_seeing(device, &mut |level| {
         let wanted = match (&level, stage) {
             (Level::Graph(g), StageArg::Graph) => Some(graph_text::print(g)),
             (Level::Graph(g), StageArg::Egraph) => Some(egraph_text(g, &PlanOptions::default())),
@@ -42,19 +50,16 @@ pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
         text = text.take().or(wanted);
     });
     if let Some(text) = text {
-        super::print(&text);
-        return Ok(Outcome::Right);
+        return Ok(text);
     }
     let compiled = compiled?;
     let lowered = compiled.lowered().ok_or_else(|| Error::Refused("nothing was lowered".into()))?;
+    let target = device.target()?.name;
     if stage == StageArg::Sass {
-        let target = device.target()?.name;
-        let cubin = Nvrtc::get()?.compile(op.name(), &lowered.cuda, target)?.cubin;
-        super::print(&disassembled(&cubin)?);
-        return Ok(Outcome::Right);
+        let cubin = Nvrtc::get()?.compile(name, &lowered.cuda, target)?.cubin;
+        return disassembled(&cubin);
     }
-    super::print(&Nvrtc::get()?.ptx(op.name(), &lowered.cuda, device.target()?.name)?);
-    Ok(Outcome::Right)
+    Ok(Nvrtc::get()?.ptx(name, &lowered.cuda, target)?)
 }
 
 /// The text of a cubin by cuobjdump: the one that `GIRIH_CUOBJDUMP` names, or of the search path.

@@ -140,7 +140,7 @@ pub fn choose(args: &OpArgs) -> Result<Op> {
 }
 
 /// The schedules to run, each with the words for it: the default, one from a file, or each that the forms accept.
-fn schedules_of(
+pub(super) fn schedules_of(
     bound: BoundOp,
     device: &Device,
     asked: Option<&str>,

@@ -30,11 +30,15 @@ pub fn path(file: &Path) -> PathBuf {
 fn read(path: &Path) -> Result<Lock> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| Error::file(path, format!("cannot be read: {e}: write it with girih tune --freeze")))?;
-    let lock: Lock = serde_json::from_str(&text)
-        .map_err(|e| Error::file(path, format!("is no lock file: {e}: write it with girih tune --freeze")))?;
+    parse(&text).map_err(|why| Error::file(path, why))
+}
+
+fn parse(text: &str) -> std::result::Result<Lock, String> {
+    let lock: Lock = serde_json::from_str(text)
+        .map_err(|e| format!("is no lock file: {e}: write it with girih tune --freeze"))?;
     match lock.version {
         1 => Ok(lock),
-        other => Err(Error::file(path, format!("has format {other} and 1 is known"))),
+        other => Err(format!("has format {other} and 1 is known")),
     }
 }
 
@@ -103,4 +107,38 @@ fn refusal(path: &Path, key: &Key, lock: &Lock) -> Error {
         path,
         format!("does not hold {} at {}: it has {why}: girih tune --freeze adds it", key.op, key.shape()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn whole() -> String {
+        let key = Key { op: "f".into(), dims: [("M".into(), 16)].into(), ..Key::default() };
+        let lock = Lock { version: 1, entries: vec![Locked { key, record: Record::default() }] };
+        serde_json::to_string(&lock).unwrap()
+    }
+
+    #[test]
+    fn every_cut_and_another_version_are_refused_in_words() {
+        let text = whole();
+        assert_eq!(parse(&text).unwrap().entries.len(), 1);
+        for cut in 0..text.len() {
+            assert!(parse(&text[..cut]).unwrap_err().contains("no lock file"), "cut at {cut}");
+        }
+        let other = text.replace("\"version\":1", "\"version\":2");
+        assert!(parse(&other).unwrap_err().contains("format 2"));
+        assert!(parse(&"[".repeat(100_000)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn near_misses_never_panic(at in 0usize..400, with in any::<char>()) {
+            let mut text: Vec<char> = whole().chars().collect();
+            let at = at % text.len();
+            text[at] = with;
+            let _ = parse(&text.into_iter().collect::<String>());
+        }
+    }
 }

@@ -68,10 +68,16 @@ fn parse_line(line: &str) -> Option<(String, String, String, Word)> {
     let axis = words.next().unwrap_or("");
     let none_left = words.next().is_none() && !kernel.is_empty() && !key.is_empty();
     none_left.then_some(())?;
-    Some((kernel.to_string(), key.to_string(), axis.to_string(), parse_word(right.trim())?))
+    Some((kernel.to_string(), key.to_string(), axis.to_string(), parse_word(right.trim(), 0)?))
 }
 
-fn parse_word(text: &str) -> Option<Word> {
+/// Words hold words at most this deep: `swizzle(8)` is one.
+const DEEPEST: usize = 8;
+
+fn parse_word(text: &str, depth: usize) -> Option<Word> {
+    if depth > DEEPEST {
+        return None;
+    }
     if let Ok(v) = text.parse() {
         return Some(Word::Int(v));
     }
@@ -82,7 +88,7 @@ fn parse_word(text: &str) -> Option<Word> {
     let (head, rest) = text.split_once('(')?;
     let inner = rest.strip_suffix(')')?;
     name(head.trim()).then_some(())?;
-    Some(Word::Apply(head.trim().to_string(), Box::new(parse_word(inner.trim())?)))
+    Some(Word::Apply(head.trim().to_string(), Box::new(parse_word(inner.trim(), depth + 1)?)))
 }
 
 /// A value as a `tile` block writes it.
@@ -389,5 +395,26 @@ mod tests {
         assert_eq!(Schedule::parse(&s.to_string()), Ok(s));
         assert!(Schedule::parse("y block m").is_err());
         assert!(Schedule::parse("y.block m n = 3").is_err());
+    }
+
+    #[test]
+    fn words_that_nest_without_end_are_refused() {
+        let deep = format!("y.order = {}8{}", "a(".repeat(200_000), ")".repeat(200_000));
+        assert!(Schedule::parse(&deep).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn near_misses_never_panic(edits in proptest::collection::vec((0usize..60, proptest::prelude::any::<char>()), 1..4)) {
+            let mut text: Vec<char> = "y.block m = 128\nb.h.order = swizzle(8)\nz.persistent = on\n".chars().collect();
+            for (at, with) in edits {
+                let at = at % text.len();
+                text[at] = with;
+            }
+            let text: String = text.into_iter().collect();
+            if let Ok(s) = Schedule::parse(&text) {
+                assert_eq!(Schedule::parse(&s.to_string()), Ok(s));
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ use girih_dsl::diagnostic::{Diagnostic, Severity};
 use girih_dsl::source::Sources;
 use std::collections::BTreeMap;
 
-/// Samples that an op is bound to, for each choice of dtypes.
+/// Samples that an op is bound to, at least; one for each choice of dtypes.
 const SAMPLES: usize = 2;
 /// Assignments that are tried to find them.
 const TRIES: usize = 48;
@@ -76,58 +76,90 @@ fn depends_on_sizes(d: &Diagnostic) -> bool {
     is_about_sizes(d) || matches!(d.code, "E0203" | "E0208" | "E0402")
 }
 
-fn check_op(module: &Module, op: &Op) -> Vec<Diagnostic> {
-    let mut all: Vec<Diagnostic> = Vec::new();
-    for (i, types) in dtype_choices(op).iter().enumerate() {
-        // Sizes are varied for the first dtypes only.
-        all.extend(check_typed(module, op, types, if i == 0 { SAMPLES } else { 1 }));
-        // A second dtype rarely says more about an op that is wrong already.
-        if all.iter().any(|d| d.severity == Severity::Error) {
-            break;
-        }
-    }
-    all
+/// What the samples of an op found so far.
+#[derive(Default)]
+struct Findings {
+    samples: usize,
+    /// Each with the samples that have it, a bit for each.
+    found: Vec<(Diagnostic, u64)>,
 }
 
-/// What samples of one choice of dtypes find: an error counts if all of them have it.
-fn check_typed(module: &Module, op: &Op, types: &BTreeMap<String, String>, wanted: usize) -> Vec<Diagnostic> {
-    let mut found: Option<Vec<Diagnostic>> = None;
-    let mut samples = 0;
+impl Findings {
+    fn add(&mut self, diags: Vec<Diagnostic>) {
+        let bit = 1 << self.samples;
+        self.samples += 1;
+        for d in diags {
+            match self.found.iter_mut().find(|(f, _)| f.code == d.code && f.span == d.span) {
+                Some((_, samples)) => *samples |= bit,
+                None => self.found.push((d, bit)),
+            }
+        }
+    }
+
+    /// An error that no other sizes would mend.
+    fn is_certain(&self) -> bool {
+        self.found.iter().any(|(d, _)| d.severity == Severity::Error && !depends_on_sizes(d))
+    }
+
+    /// What depends on sizes is an error if all samples have it, one sample alone saying nothing of other sizes. An index
+    /// that leaves its tensor for some sizes only is worth a warning: the run with these sizes will be refused.
+    fn said(self, op: &Op) -> Vec<Diagnostic> {
+        let all = (1u64 << self.samples) - 1;
+        let mut said: Vec<Diagnostic> = Vec::new();
+        for (d, samples) in self.found.iter().filter(|(d, _)| !is_about_sizes(d)) {
+            if !depends_on_sizes(d) {
+                said.push(d.clone());
+                continue;
+            }
+            let same = |e: &Diagnostic| e.code == d.code && same_place(op, e, d);
+            let here = self.found.iter().filter(|(e, _)| same(e)).fold(0, |all, (_, s)| all | s);
+            if here == all && self.samples > 1 {
+                // As the first sample has it.
+                said.extend((samples & 1 != 0).then(|| d.clone()));
+            } else if d.code == "E0203" && !said.iter().any(|w| w.code == "W0003" && same_place(op, w, d)) {
+                said.push(for_some_sizes(d.clone()));
+            }
+        }
+        said
+    }
+}
+
+fn for_some_sizes(d: Diagnostic) -> Diagnostic {
+    Diagnostic {
+        code: "W0003",
+        severity: Severity::Warning,
+        message: format!("with some sizes, {}", d.message),
+        ..d
+    }
+}
+
+/// Binds the op to a few sizes, each time with the next choice of dtypes.
+fn check_op(module: &Module, op: &Op) -> Vec<Diagnostic> {
+    let choices = dtype_choices(op);
+    let wanted = SAMPLES.max(choices.len());
+    let mut findings = Findings::default();
     let mut first_refusal = None;
     for n in 0..TRIES {
-        let b = sample(op, types, n);
+        let b = sample(op, &choices[findings.samples % choices.len()], n);
         let r = bind_here(module, &op.name.text, &b, |e| {
             e.trial = 1 << 10;
             let sizes: Vec<String> = b.dims.iter().map(|(n, v)| format!("{n} = {v}")).collect();
             e.sample = Some(sizes.join(", ")).filter(|s| !s.is_empty());
         });
-        let diags = match r {
-            Ok(b) => b.warnings,
+        match r {
+            Ok(b) => findings.add(b.warnings),
             Err(d) if d.iter().all(|d| is_about_sizes(d) || d.severity == Severity::Warning) => {
                 first_refusal.get_or_insert(d);
                 continue;
             }
-            Err(d) => d,
-        };
-        let again = |d: &Diagnostic| diags.iter().any(|e| e.code == d.code && same_place(op, d, e));
-        found = Some(match found {
-            None => diags,
-            Some(before) => before
-                .into_iter()
-                .filter(|d| !depends_on_sizes(d) || again(d))
-                .chain(diags.iter().filter(|d| !depends_on_sizes(d)).cloned())
-                .collect(),
-        });
-        samples += 1;
-        let certain = |d: &Diagnostic| d.severity == Severity::Error && !depends_on_sizes(d);
-        if samples == wanted || found.iter().flatten().any(certain) {
+            Err(d) => findings.add(d),
+        }
+        if findings.samples == wanted || findings.is_certain() {
             break;
         }
     }
-    if let Some(found) = found {
-        // One sample alone says nothing of other sizes.
-        let keep = |d: &Diagnostic| if wanted > 1 { !is_about_sizes(d) } else { !depends_on_sizes(d) };
-        return found.into_iter().filter(keep).collect();
+    if findings.samples > 0 {
+        return findings.said(op);
     }
     // A condition without sizes is false for all of them.
     let hopeless = |d: &Diagnostic| {
@@ -140,19 +172,21 @@ fn check_typed(module: &Module, op: &Op, types: &BTreeMap<String, String>, wante
         return refused.iter().filter(|d| hopeless(d)).cloned().collect();
     }
     // No sample fits: what does not depend on sizes can still be said.
-    let r = bind_here(module, &op.name.text, &sample(op, types, 0), |e| e.lenient = true);
+    let r = bind_here(module, &op.name.text, &sample(op, &choices[0], 0), |e| e.lenient = true);
     let diags = match r {
         Ok(b) => b.warnings,
         Err(d) => d,
     };
-    diags.into_iter().filter(|d| !depends_on_sizes(d)).collect()
+    // Here a condition is reported only if no sizes meet it.
+    diags.into_iter().filter(|d| !depends_on_sizes(d) || d.code == "E0505").collect()
 }
 
 /// Do two reports of different samples speak of one thing? An index that leaves its dim at one axis for these sizes
 /// may do so at another for those: what counts is the statement.
 fn same_place(op: &Op, a: &Diagnostic, b: &Diagnostic) -> bool {
     let within = |s: &Stmt, d: &Diagnostic| s.span.start <= d.span.start && d.span.end <= s.span.end;
-    a.span == b.span || a.code == "E0203" && op.body.iter().any(|s| within(s, a) && within(s, b))
+    let by_statement = matches!(a.code, "E0203" | "W0003");
+    a.span == b.span || by_statement && op.body.iter().any(|s| within(s, a) && within(s, b))
 }
 
 /// The dtypes that are tried for the op's dtype parameters, one after the other.
@@ -165,8 +199,9 @@ fn dtype_choices(op: &Op) -> Vec<BTreeMap<String, String>> {
                 SizeKind::Plain | SizeKind::Derived(_) => return None,
                 SizeKind::DTypeSet(names, _) => names.iter().map(|n| n.text.as_str()).collect(),
                 SizeKind::DType(n) => match n.text.as_str() {
-                    "float" => vec!["f32", "f64", "bf16"],
-                    "int" => vec!["i32", "i64", "i8"],
+                    // One for each compute type, stored narrower where one can be.
+                    "float" => vec!["bf16", "f64"],
+                    "int" => vec!["i8", "i64"],
                     "any" => vec!["f32", "i32"],
                     one => vec![one],
                 },
@@ -185,9 +220,10 @@ fn dtype_choices(op: &Op) -> Vec<BTreeMap<String, String>> {
 
 /// The n-th assignment of small numbers to sizes and consts.
 fn sample(op: &Op, types: &BTreeMap<String, String>, n: usize) -> Bindings {
-    // Different sizes first, so that one is not taken for another; then small numbers that divide each other.
+    // Different sizes first, so that one is not taken for another, then in the opposite order, so that of two sizes each
+    // is once the larger; then small numbers that divide each other.
     const FIRST: [i64; 8] = [5, 7, 3, 4, 6, 2, 11, 8];
-    const SECOND: [i64; 8] = [6, 4, 8, 5, 3, 7, 2, 9];
+    const SECOND: [i64; 8] = [8, 6, 10, 9, 7, 11, 2, 5];
     const SMALL: [i64; 8] = [1, 2, 3, 4, 6, 8, 12, 5];
     let mut state = (n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5DEE_CE66;
     let mut next = |i: usize| {

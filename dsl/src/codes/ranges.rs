@@ -96,17 +96,19 @@ right:
     },
     Code {
         code: "E0207",
-        title: "scan under a range that depends on data",
-        text: "A cumsum or argsort is computed as a tensor of its own, so the axes around it need ranges of sizes and constants.
+        title: "scan under a range that may be anything",
+        text: "A cumsum or argsort is computed as a tensor of its own, so the ranges of its axes need bounds that are known: sizes and constants, or
+data whose values are declared.
 
 wrong:
-    op f[N](x: f32[N, N]) -> (y: f32[N]) {
-        y[i] = sum[a in 0..=i, b in 0..N](cumsum[b](x[a, b]))
+    op f[N, B, B1](x: f32[N], start: i32[B1]) -> (y: f32[B]) where B1 == B + 1 {
+        y[b] = max[j in start[b]..start[b+1]](cumsum[j](x[j]))
     }
 
 right:
-    c[a, b] = cumsum[b](x[a, b])
-    y[i] = sum[a in 0..=i, b in 0..N](c[a, b])
+    op f[N, B, B1](x: f32[N], start: i32[B1] in 0..=N) -> (y: f32[B]) where B1 == B + 1 {
+        y[b] = max[j in start[b]..start[b+1]](cumsum[j](x[j]))
+    }
 ",
     },
     Code {

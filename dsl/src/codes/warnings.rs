@@ -32,4 +32,41 @@ right:
     import nn
 ",
     },
+    Code {
+        code: "W0003",
+        title: "index outside with some sizes",
+        text: "With the sizes shown, which meet every `where` of the op, the index leaves its axis, so a run with them is refused. Say which sizes
+are meant by a `where`, or give the read a guard or an `else`.
+
+wrong:
+    op f[M, N](x: f32[M, N], b: f32[N]) -> (y: f32[M, N]) {
+        y[m, n] = x[m, n] + b[m]
+    }
+
+right, if the bias belongs to the columns:
+    y[m, n] = x[m, n] + b[n]
+
+right, if there are always fewer results than values:
+    op first[N, K](x: f32[N]) -> (y: f32[K]) where K <= N {
+        y[k] = x[k]
+    }
+",
+    },
+    Code {
+        code: "W0004",
+        title: "declared values outside of the axis",
+        text: "The values that are declared for an index reach beyond the axis that it indexes. A run that meets such a value ends in a fault. Declare
+the values that there are (a range `0..V` ends before V), guard the read, or give it an `else`.
+
+wrong:
+    op embed[V, T, D](table: f16[V, D], ids: i64[T] in 0..=V) -> (y: f16[T, D]) {
+        y[t, d] = table[ids[t], d]
+    }
+
+right:
+    op embed[V, T, D](table: f16[V, D], ids: i64[T] in 0..V) -> (y: f16[T, D]) {
+        y[t, d] = table[ids[t], d]
+    }
+",
+    },
 ];

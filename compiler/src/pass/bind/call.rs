@@ -124,7 +124,7 @@ impl<'m> Elab<'m> {
             }
             Found::None => match self.built_in(lib, name, args, span) {
                 Some(v) => return v,
-                None => self.unknown_callable(lib, name),
+                None => self.unknown_callable(lib, name, args),
             },
         };
         // Of a fold written like a function, the axes in its argument mean nothing yet.
@@ -140,7 +140,7 @@ impl<'m> Elab<'m> {
         self.wrong(d)
     }
 
-    pub fn unknown_callable(&self, lib: Option<&Name>, name: &Name) -> Diagnostic {
+    pub fn unknown_callable(&self, lib: Option<&Name>, name: &Name, args: &[Arg]) -> Diagnostic {
         let unit = self.frame().unit;
         if let Some(lib) = lib {
             let what = match self.module.imports_as(unit, &lib.text) {
@@ -149,27 +149,26 @@ impl<'m> Elab<'m> {
             };
             let d = Diagnostic::error("E0108", lib.span.to(name.span), what);
             if girih_dsl::library(&lib.text).is_none() {
-                return d.help(match FUNCTIONS.iter().any(|f| f.0 == name.text) {
-                    true => format!("functions need no import: write {}(…)", name.text),
-                    false if is_fold(&name.text) => {
-                        format!("folds need no import: write {}[k](x[k])", name.text)
-                    }
-                    false => {
-                        format!("there is no such library; there are {}", super::super::module::libraries())
-                    }
-                });
+                return d.help(self.without_library(name, args));
             }
             return d.help(format!("write `import {}` at the top, and see its ops there", lib.text));
         }
         if is_fold(&name.text) {
             let what = format!("`{}` is a fold: its axes stand in brackets", name.text);
             let d = Diagnostic::error("E0108", name.span, what);
-            return d.help(format!("write {0}[k](x[k]), or {0}[i, j](x[i, j])", name.text));
+            return d.help(self.fold_help(&name.text, args));
         }
         let known = FUNCTIONS.iter().map(|f| f.0).chain(self.module.callable_names(unit));
         let d = Diagnostic::error("E0108", name.span, format!("there is no function `{}`", name.text));
         if let Some(library) = girih_dsl::library_with(&name.text) {
             return d.help(format!("the library `{library}` has it: write `import {library}` at the top"));
+        }
+        if let Some(Meaning::Tensor(view)) = self.frame().names.get(&name.text) {
+            let form = self.likely_indices(view).join(", ");
+            return d.help(format!("`{0}` is a tensor, indices stand in brackets: {0}[{form}]", name.text));
+        }
+        if let Some(help) = girih_dsl::foreign::function(&name.text) {
+            return d.help(help);
         }
         match super::read::nearest(&name.text, known) {
             Some(n) => d.help(format!("did you mean `{n}`?")),
@@ -177,6 +176,30 @@ impl<'m> Elab<'m> {
                 d.help(format!("`{0}` is a tensor or a number: its elements are read by {0}[…]", name.text))
             }
             None => d.help("define it: fn f(x) = …"),
+        }
+    }
+
+    /// The help for `np.exp(…)`: what is there without a library.
+    fn without_library(&self, name: &Name, args: &[Arg]) -> String {
+        let function = FUNCTIONS.iter().any(|f| f.0 == name.text);
+        if is_fold(&name.text) && (!function || self.fold_form(&name.text, args).is_some()) {
+            return format!("folds need no import: {}", self.fold_help(&name.text, args));
+        }
+        let unit = self.frame().unit;
+        if function || matches!(self.module.callable(unit, None, &name.text), Found::One(_)) {
+            return format!("functions need no import: write {}(…)", name.text);
+        }
+        match (girih_dsl::foreign::function(&name.text), girih_dsl::library_with(&name.text)) {
+            (Some(help), _) => help.to_string(),
+            (None, Some(library)) => {
+                format!(
+                    "the library `{library}` has it: write `import {library}` at the top, then {}(…)",
+                    name.text
+                )
+            }
+            (None, None) => {
+                format!("there is no such library; there are {}", super::super::module::libraries())
+            }
         }
     }
 
@@ -193,6 +216,15 @@ impl<'m> Elab<'m> {
             });
         }
         let &(_, func, shape) = FUNCTIONS.iter().find(|f| f.0 == name.text)?;
+        if shape == Shape::Many
+            && let Some(ExprKind::Read { name: tensor, index: None }) = args.first().map(|a| &a.value.kind)
+            && let Some(form) = self.fold_form(&name.text, args)
+        {
+            let what =
+                format!("`{}` is the whole tensor: `{}` here compares two numbers", tensor.text, name.text);
+            let d = Diagnostic::error("E0105", tensor.span, what);
+            return Some(self.wrong(d.help(format!("over an axis it is a fold: write {form}"))));
+        }
         let Some(v) = self.plain_args(name, args, |n| shape.takes(n), shape.count()) else {
             return Some(self.poison());
         };
@@ -227,7 +259,7 @@ impl<'m> Elab<'m> {
                 format!("`{}` takes {count}, not {}", name.text, values.len()),
             );
             self.report(match is_fold(&name.text) {
-                true => d.help(format!("over an axis it is a fold: {}[k](…)", name.text)),
+                true => d.help(format!("over an axis it is a fold: {}", self.fold_help(&name.text, args))),
                 false => d.help(format!("give it {count}")),
             });
             return None;

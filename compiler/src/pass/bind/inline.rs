@@ -336,9 +336,8 @@ impl<'m> Elab<'m> {
         let mut full = self.lead_of(&view);
         let before = full.len();
         full.extend(own);
-        let spans: Vec<Span> = index.iter().map(|i| i.span).collect();
         let mut view = view;
-        if self.access(&view, &full, before, &spans, name) != Access::Proven {
+        if self.access(&view, &full, before, index, name, false) != Access::Proven {
             if p.inout || lead.iter().any(|&a| self.g.axis_range(a).is_none()) {
                 let d = Diagnostic::error("E0407", e.span, "a leading index must be provably inside");
                 self.report(d.help("copy the rows that the call needs first: t[i, j] = x[ids[i], j]"));

@@ -3,7 +3,6 @@
 use super::build;
 use super::elab::{Elab, Kind, Meaning, MemberRead, Order, View};
 use super::points::{Program, Search, Trial};
-use super::poly::Poly;
 use super::typ::{Typ, Val};
 use crate::ir::graph::*;
 use crate::vocab::dtype::{Ty, Value};
@@ -58,10 +57,9 @@ impl Elab<'_> {
         let lead = full.len();
         full.extend(written);
         self.note_member_read(&view, &full, span);
-        let spans: Vec<Span> = index.iter().map(|i| i.span).collect();
         match els {
             None => {
-                let access = self.access(&view, &full, lead, &spans, name);
+                let access = self.access(&view, &full, lead, index, name, false);
                 self.read_as(&view, full, access, span)
             }
             Some(d) => self.with_default(&view, full, lead, d, span),
@@ -123,11 +121,14 @@ impl Elab<'_> {
             None if name.text.starts_with(|c: char| c.is_ascii_uppercase()) => {
                 d.help(format!("if `{0}` is a size, name it at the start: op name[{0}](…)", name.text))
             }
-            None => {
-                d.help(
-                    "sizes stand in op name[…], axes on the left side or in a fold (sum[k](x[k])), constants in `const`",
-                )
-            }
+            None => d.help(match girih_dsl::foreign::function(&name.text) {
+                Some(help) => help.to_string(),
+                None => format!(
+                    "an axis stands on the left side (y[{0}] = …) or in a fold (sum[{0}](…)); sizes stand in op name[…], \
+                     constants in `const`",
+                    name.text
+                ),
+            }),
         }
     }
 
@@ -153,20 +154,6 @@ impl Elab<'_> {
                 None
             }
         }
-    }
-
-    /// An index for each dim of a tensor: the axis at hand that ranges over it, else a letter.
-    fn likely_indices(&self, view: &View) -> Vec<String> {
-        let letters = ["i", "j", "k", "l", "m", "n"];
-        let mut free: Vec<&AxisId> = self.scope.iter().collect();
-        let mut one = |dim: &(Poly, Poly), letter: &str| {
-            let fits = |a: &&AxisId| self.same(&self.sym_of_axis(**a).1, &dim.1);
-            match free.iter().position(fits) {
-                Some(at) => self.g.axis(*free.remove(at)).name.to_string(),
-                None => letter.to_string(),
-            }
-        };
-        view.sym.iter().zip(letters.iter().cycle()).map(|(dim, letter)| one(dim, letter)).collect()
     }
 
     fn read_as(&mut self, view: &View, index: Vec<ExprId>, access: Access, span: Span) -> Val {
@@ -245,8 +232,9 @@ impl Elab<'_> {
         view: &View,
         index: &[ExprId],
         lead: usize,
-        spans: &[Span],
+        written: &[ast::Expr],
         name: &Name,
+        stored: bool,
     ) -> Access {
         if self.dead > 0 || self.prover.is_dead(&self.g, self.scope.iter().copied()) {
             return Access::Proven;
@@ -261,11 +249,17 @@ impl Elab<'_> {
             match self.try_points(index[dim], inside) {
                 Trial::AllInside => {}
                 Trial::Outside(at, value) if !self.lenient => {
-                    let span = if dim >= lead { spans[dim - lead] } else { name.span };
-                    let d = self.outside(name, index, dim, lead, &at, value, inside, span);
+                    let d = self.outside(name, index, dim, lead, &at, value, inside, written, stored);
                     self.report(d);
                 }
-                _ => access = Access::Checked,
+                _ => {
+                    access = Access::Checked;
+                    let span = if dim >= lead { written[dim - lead].span } else { name.span };
+                    if let Some(d) = self.declared_outside(name, index[dim], inside, span).filter(|_| !stored)
+                    {
+                        self.report(d);
+                    }
+                }
             }
         }
         access
@@ -379,8 +373,11 @@ impl Elab<'_> {
         at: &[(AxisId, i64)],
         value: i64,
         inside: (i64, i64),
-        span: Span,
+        written: &[ast::Expr],
+        stored: bool,
     ) -> Diagnostic {
+        let own = dim.checked_sub(lead);
+        let span = own.map_or(name.span, |i| written[i].span);
         let place: Vec<String> = at.iter().map(|&(a, v)| format!("{} = {v}", self.g.axis(a).name)).collect();
         let place = if place.is_empty() { String::new() } else { format!(" at {}", place.join(", ")) };
         let which = match index.len() - lead {
@@ -388,23 +385,57 @@ impl Elab<'_> {
             _ if dim >= lead => format!("index {}", dim - lead + 1),
             _ => "a leading index".to_string(),
         };
+        let how = if stored { "written" } else { "read" };
         let what = format!(
-            "`{}` is read outside{place}: {which} is {value}, the axis is {}..{}",
+            "`{}` is {how} outside{place}: {which} is {value}, the axis is {}..{}",
             name.text, inside.0, inside.1
         );
         let what = what + &self.for_sample();
-        let ways = match value >= inside.1 {
-            true => {
-                "give the axis a range (i in 0..N-1), guard the read (if i < N-1 then …), give it a default \
-                 ((x[i+1] else 0)), or clamp the index (min(i+1, N-1))"
+        let axis = at.last().map(|&(a, _)| self.g.axis(a).name.to_string());
+        let past = value >= inside.1;
+        let ways = match own {
+            Some(_) if stored => {
+                "give the axis a range that stays inside, or leave points out: `… where i < N`".into()
             }
-            false => {
-                "give the axis a range (i in 1..N), guard the read (if i > 0 then …), give it a default \
-                 ((x[i-1] else 0)), or clamp the index (max(i-1, 0))"
-            }
+            Some(i) => self.ways_out(name, written, i, axis.as_deref(), past),
+            None => "give the axis a range that stays inside, or clamp the index".to_string(),
         };
-        let ways = self.other_dim(name, index, dim, lead).unwrap_or_else(|| ways.to_string());
+        let ways = self.other_dim(name, index, dim, lead).unwrap_or(ways);
         Diagnostic::error("E0203", span, what).label(format!("{value}{place}")).help(ways)
+    }
+
+    /// A warning for an index that is data whose declared values reach beyond the dim, where nothing around it that
+    /// speaks of data could keep them out.
+    fn declared_outside(
+        &self,
+        name: &Name,
+        index: ExprId,
+        inside: (i64, i64),
+        span: Span,
+    ) -> Option<Diagnostic> {
+        let mut data = index;
+        while let Expr::Cast(e) = self.g.expr(data) {
+            data = *e;
+        }
+        let Expr::Read(r) = self.g.expr(data) else { return None };
+        let of = self.g.tensor(r.tensor);
+        let (lo, hi) = of.range?;
+        let guarded = self.prover.conds.iter().any(|&(c, _)| self.reads_data(c))
+            || self.scope.iter().any(|&a| !self.is_plain_axis(a));
+        if guarded || lo >= inside.0 && hi <= inside.1 {
+            return None;
+        }
+        let worst = if hi > inside.1 { hi - 1 } else { lo };
+        let what = format!(
+            "`{}` may be {worst} by its declaration, the axis of `{}` is {}..{}{}",
+            of.name,
+            name.text,
+            inside.0,
+            inside.1,
+            self.for_sample()
+        );
+        let d = Diagnostic::warning("W0004", span, what).also(of.span, "declared here");
+        Some(d.help("declare the values that there are (`in 0..N` ends before N), or give the read a default: (x[i] else 0)"))
     }
 
     /// The help for an index that is just an axis, which ranges over something else than the dim.
@@ -418,7 +449,7 @@ impl Elab<'_> {
             let axis = &self.g.axis(*a).name;
             format!(
                 "{axis} ranges over {ranges}, and `{}` has {has} there: exchange the indices, give {axis} a range, or write \
-                 `where {ranges} == {has}` if they are always equal",
+                 `where {ranges} <= {has}` if it always fits",
                 name.text
             )
         })

@@ -3,6 +3,7 @@
 use super::elab::{Elab, Meaning};
 use super::fold::AxisRange;
 use super::poly::Poly;
+use crate::pass::module::Found;
 use girih_dsl::ast::*;
 use girih_dsl::diagnostic::Diagnostic;
 
@@ -145,6 +146,14 @@ impl Elab<'_> {
         {
             // The name is the mistake; the range would follow from it.
             self.view(name);
+            return None;
+        }
+        if dims.is_empty()
+            && let Some((name, args)) = bodies.iter().find_map(|b| self.called_tensor(b))
+            && matches!(self.module.callable(self.frame().unit, None, &name.text), Found::None)
+        {
+            let d = self.unknown_callable(None, name, args);
+            self.report(d);
             return None;
         }
         let Some((_, first, _)) = dims.first() else {

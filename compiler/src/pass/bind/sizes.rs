@@ -216,12 +216,7 @@ impl<'m> Elab<'m> {
 
     /// The integer that a closed expression is.
     fn integer(&mut self, e: &Expr) -> Option<i64> {
-        if let Err(at) = self.exact(e) {
-            let what = "this size does not fit in 64 bits";
-            let d = Diagnostic::error("E0514", at, what);
-            self.report(d.help("check the sizes and consts it is made of: give smaller ones"));
-            return None;
-        }
+        self.fits(e)?;
         let id = self.int_expr(e)?;
         let v = build::literal_int(&self.g, id);
         if v.is_none() {
@@ -229,40 +224,6 @@ impl<'m> Elab<'m> {
             self.report(d.help("use sizes, const parameters (k: const i32) and literals"));
         }
         v
-    }
-
-    /// The number that an expression of sizes is where each step of it fits in 64 bits, if it is one of numbers, names
-    /// and `+ - *`; the step that does not fit. Integers wrap in a kernel, sizes must not.
-    fn exact(&self, e: &Expr) -> Result<Option<i64>, Span> {
-        let both = |a: Option<i64>, b: Option<i64>, f: fn(i64, i64) -> Option<i64>| match (a, b) {
-            (Some(a), Some(b)) => f(a, b).map(Some).ok_or(e.span),
-            _ => Ok(None),
-        };
-        match &e.kind {
-            ExprKind::Int(text) => Ok(build::int_text(text)),
-            ExprKind::Paren(a) => self.exact(a),
-            ExprKind::Read { name, index: None } => Ok(match self.frame().names.get(&name.text) {
-                Some(Meaning::Value(v, _)) => build::literal_int(&self.g, v.id),
-                _ => None,
-            }),
-            ExprKind::Unary(UnOp::Neg, a) => {
-                let a = self.exact(a)?;
-                both(Some(0), a, i64::checked_sub)
-            }
-            ExprKind::Binary(op, a, b) => {
-                let (a, b) = (self.exact(a)?, self.exact(b)?);
-                match op {
-                    BinOp::Add => both(a, b, i64::checked_add),
-                    BinOp::Sub => both(a, b, i64::checked_sub),
-                    BinOp::Mul => both(a, b, i64::checked_mul),
-                    _ => Ok(None),
-                }
-            }
-            ExprKind::Call { args, .. } => {
-                args.iter().try_fold(None, |_, a| self.exact(&a.value).map(|_| None))
-            }
-            _ => Ok(None),
-        }
     }
 
     /// Binds sizes, derived sizes and consts as far as they follow.
@@ -465,10 +426,22 @@ impl<'m> Elab<'m> {
     fn check_wheres(&mut self, op: &'m Op) -> Option<()> {
         let mut ok = true;
         for w in &op.wheres {
+            if self.speaks_of_data(op, w) || self.fits(w).is_none() {
+                ok = false;
+                continue;
+            }
             let v = self.condition(w);
             match self.known_bool(v) {
                 Some(true) => self.note_equal(w),
-                Some(false) if self.lenient => self.note_equal(w),
+                Some(false) if self.lenient => match self.never(op, w) {
+                    true => {
+                        let what = format!("this condition of `{}` is false for all sizes", op.name.text);
+                        let d = Diagnostic::error("E0505", w.span, what);
+                        self.report(d.help("no size is negative: write a condition that some sizes meet"));
+                        ok = false;
+                    }
+                    false => self.note_equal(w),
+                },
                 Some(false) => {
                     let sizes: Vec<String> = names_in(w)
                         .into_iter()
@@ -497,6 +470,17 @@ impl<'m> Elab<'m> {
             }
         }
         ok.then_some(())
+    }
+
+    /// Reports a `where` of an op that reads an input.
+    fn speaks_of_data(&mut self, op: &Op, w: &Expr) -> bool {
+        let data = |n: &str| op.params.iter().any(|p| !p.is_const && p.name.text == n);
+        let Some(name) = names_in(w).into_iter().find(|n| data(n)) else { return false };
+        let what =
+            format!("a `where` of an op speaks of sizes and consts, `{name}` is known only when it runs");
+        let d = Diagnostic::error("E0511", w.span, what);
+        self.report(d.help("use `if` in the body for conditions on data"));
+        true
     }
 
     /// Dims that a `where` says are equal.

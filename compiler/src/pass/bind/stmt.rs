@@ -16,6 +16,11 @@ use girih_dsl::diagnostic::Diagnostic;
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use std::rc::Rc;
 
+/// `1 axis`, `2 axes`.
+pub fn axes(n: usize) -> String {
+    if n == 1 { "1 axis".into() } else { format!("{n} axes") }
+}
+
 /// A tensor with contiguous strides.
 pub fn tensor(name: &str, dtype: DType, dims: Vec<i64>, lo: Vec<i64>, role: Role, span: Span) -> Tensor {
     let mut strides = vec![1i64; dims.len()];
@@ -156,17 +161,18 @@ impl<'m> Elab<'m> {
     fn unknown_op(&self, e: &Expr) -> Option<Diagnostic> {
         match &e.kind {
             ExprKind::Paren(a) => self.unknown_op(a),
-            ExprKind::Call { lib: None, name, .. }
-                if !super::call::is_built_in(&name.text) && girih_dsl::library_with(&name.text).is_some() =>
-            {
+            ExprKind::Call { lib: None, name, args } if !super::call::is_built_in(&name.text) => {
+                // The search through the library's texts comes last: it takes long.
                 match self.module.callable(self.frame().unit, None, &name.text) {
-                    Found::None => Some(self.unknown_callable(None, name)),
+                    Found::None if girih_dsl::library_with(&name.text).is_some() => {
+                        Some(self.unknown_callable(None, name, args))
+                    }
                     _ => None,
                 }
             }
-            ExprKind::Call { lib: Some(lib), name, .. } => {
+            ExprKind::Call { lib: Some(lib), name, args } => {
                 match self.module.callable(self.frame().unit, Some(&lib.text), &name.text) {
-                    Found::None => Some(self.unknown_callable(Some(lib), name)),
+                    Found::None => Some(self.unknown_callable(Some(lib), name, args)),
                     _ => None,
                 }
             }
@@ -241,9 +247,9 @@ impl<'m> Elab<'m> {
             let d = Diagnostic::error(
                 "E0106",
                 t.span,
-                format!("`{}` has {} axes, not {}", t.name.text, dims.len(), slots.len()),
+                format!("`{}` has {}, not {}", t.name.text, axes(dims.len()), slots.len()),
             );
-            self.report(d.help("write one index for each axis of the declaration"));
+            self.report(d.help(Self::left_form(&t.name.text, dims.len())));
             return None;
         }
         let mut out: Vec<LeftAxis> = Vec::new();

@@ -220,7 +220,9 @@ fn setting(
     let Some(&(key, wants, values)) = rows.clone().find(|k| k.0 == s.key.text) else {
         let known: Vec<&str> = rows.map(|k| k.0).collect();
         let d = Diagnostic::error("E0604", s.key.span, format!("there is no setting `{}`", s.key.text));
+        let foreign = girih_dsl::foreign::setting(&s.key.text);
         diags.push(match super::read::nearest(&s.key.text, known.iter().copied()) {
+            _ if foreign.is_some() => d.help(foreign.unwrap_or_default()),
             Some(n) => d.help(format!("did you mean `{n}`?")),
             None => d.help(format!("the settings are {}", known.join(", "))),
         });

@@ -27,8 +27,9 @@ impl<'m> Elab<'m> {
         }
         let slots = self.slots(t);
         if slots.len() != view.sym.len() {
-            let what = format!("`{}` has {} axes, not {}", t.name.text, view.sym.len(), slots.len());
-            self.report(Diagnostic::error("E0106", t.span, what).help("write one index for each axis"));
+            let rank = view.sym.len();
+            let what = format!("`{}` has {}, not {}", t.name.text, super::stmt::axes(rank), slots.len());
+            self.report(Diagnostic::error("E0106", t.span, what).help(Self::left_form(&t.name.text, rank)));
             return;
         }
         if !self.may_update(&view, t) {
@@ -75,10 +76,22 @@ impl<'m> Elab<'m> {
         };
         if s.assign == Assign::Set {
             let what = format!("the first statement for `{}` must define all of it", t.name.text);
-            self.report(
-                Diagnostic::error("E0402", t.span, what)
-                    .help("define it by plain axes (= 0, or one `if`), then update it"),
-            );
+            let size = t.slots.iter().flatten().find_map(|slot| match slot {
+                Slot::Expr(e) => super::scan::bare(e).filter(|n| self.frame().names.contains_key(&n.text)),
+                Slot::Axis(..) => None,
+            });
+            let help = match size {
+                Some(n) if s.cond.is_none() => format!(
+                    "`{0}` means something already: an axis has a name of its own, such as `{1}`",
+                    n.text,
+                    n.text.to_lowercase() + if n.text == n.text.to_lowercase() { "0" } else { "" }
+                ),
+                _ if s.cond.is_some() => {
+                    "its points are all defined: write `if c then … else 0`; `where` leaves points of an update out".into()
+                }
+                _ => "define it by plain axes (= 0, or one `if`), then update it".to_string(),
+            };
+            self.report(Diagnostic::error("E0402", t.span, what).help(help));
             return None;
         }
         let (mut dims, mut lo) = self.lead_dims();
@@ -265,17 +278,20 @@ impl<'m> Elab<'m> {
         let mark = self.prover.mark();
         let cond = self.update_condition(s);
         let mut index = Vec::new();
-        let mut spans = Vec::new();
+        let mut written: Vec<Expr> = Vec::new();
         for slot in slots {
             match slot {
                 Left::Axis(n, _) => {
                     let id = self.bound(&n.text).map(|b| b.id);
                     index.push(id.map(|id| self.g.axis_expr(id)));
-                    spans.push(n.span);
+                    written.push(Expr {
+                        kind: ExprKind::Read { name: (*n).clone(), index: None },
+                        span: n.span,
+                    });
                 }
                 Left::Index(e) => {
                     index.push(self.int_expr(e));
-                    spans.push(e.span);
+                    written.push((*e).clone());
                 }
             }
         }
@@ -295,7 +311,7 @@ impl<'m> Elab<'m> {
         let mut full = self.lead_of(view);
         let lead = full.len();
         full.extend(own);
-        let proven = self.access(view, &full, lead, &spans, &t.name) == Access::Proven;
+        let proven = self.access(view, &full, lead, &written, &t.name, true) == Access::Proven;
         let all: Vec<AxisId> = self.frame().lead_now.iter().chain(&ids).copied().collect();
         let distinct = self.is_distinct(&full, &all);
         self.prover.release(mark);

@@ -6,7 +6,8 @@ use super::index::{Interval, reads};
 use super::read::Index;
 use super::scalar::{Emit, Num, arith, cmp, int_of};
 use super::{
-    Choice, Lowering, MAX_GRID_X, Refusal, home, map_block, map_stencil, map_tile, map_vec, map_window,
+    Choice, Lowering, MAX_GRID_X, Refusal, home, map_block, map_flat, map_stencil, map_tile, map_vec,
+    map_window,
 };
 use crate::ir::graph::{AxisId, Define, Graph, Stmt, TensorId};
 use crate::ir::plan::PlanKernel;
@@ -83,6 +84,9 @@ fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define]) -> Result
         return map_stencil::points(cx, name, group, &stencil);
     }
     let width = map_vec::width(cx, name, group)?;
+    if let Some(flat) = map_flat::width(cx, name, group, width) {
+        return map_flat::points(cx, name, group, flat);
+    }
     if width > 1 {
         return map_vec::points(cx, name, group, width);
     }

@@ -7,14 +7,14 @@ use super::map_lanes::{Lanes, gcd};
 use super::read::Index;
 use super::scalar::{Emit, Num, arith, cast, int_of, lit32, lit64};
 use super::{Lowering, Refusal};
-use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Graph, Read};
+use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Graph, Read, TensorId};
 use crate::ir::simt::{ArrayId, Expr, IntOp, Intrinsic, Mem, Place, Stmt, Ty};
 use crate::vocab::dtype::{DType, Value};
 use crate::vocab::func::Func;
 use std::collections::BTreeSet;
 
 /// Threads below which wider accesses cost more parallelism than they save.
-const ENOUGH: i64 = 1 << 15;
+pub(super) const ENOUGH: i64 = 1 << 15;
 /// Nodes of a body up to which it is repeated for each neighbour.
 const NODES: usize = 160;
 
@@ -72,7 +72,7 @@ pub(super) fn aligned(home: &Home, dtype: DType, dims: &[i64], v: i64) -> bool {
 }
 
 /// Elements of one access: at most 16 bytes.
-fn access(dtype: DType, v: i64) -> u32 {
+pub(super) fn access(dtype: DType, v: i64) -> u32 {
     (v as u32).min(128 / dtype.bits())
 }
 
@@ -189,24 +189,23 @@ fn read_from(graph: &Graph, root: ExprId) -> BTreeSet<crate::ir::graph::TensorId
 
 /// Computes and stores `v` neighbours; what `loaded` names was loaded already.
 pub(super) fn lanes<'a>(e: &mut Emit<'a>, group: &[&'a Define], at: &[Num], v: i64, loaded: &[Loaded]) {
-    let graph = e.graph;
     let (_, outer) = at.split_last().expect("a vectorised target has a last axis");
     for d in group {
         for (&a, n) in d.axes.iter().zip(outer) {
             e.bind_axis(a, n.expr.clone(), n.ty);
         }
     }
-    let outs: Vec<ArrayId> = group
-        .iter()
-        .map(|d| {
-            let t = graph.tensor(d.target);
-            e.kernel.array(&t.name, Ty::of(t.dtype.compute()), v as u32)
-        })
-        .collect();
+    let outs: Vec<ArrayId> = group.iter().map(|d| out_array(e, d, v)).collect();
     branches(e, &Points { group, at, v, outs: &outs }, loaded, BRANCHES);
     for (d, &array) in group.iter().zip(&outs) {
         store(e, d, array, at, v);
     }
+}
+
+/// An array for a definition's values at `v` neighbours.
+pub(super) fn out_array(e: &mut Emit<'_>, d: &Define, v: i64) -> ArrayId {
+    let t = e.graph.tensor(d.target);
+    e.kernel.array(&t.name, Ty::of(t.dtype.compute()), v as u32)
 }
 
 /// Branches on the conditions that all neighbours share, so that what they guard is loaded for all at once.
@@ -348,26 +347,31 @@ fn load<'a>(e: &mut Emit<'a>, p: &Points<'_, 'a>, before: &[Loaded]) -> Vec<Load
     loaded
 }
 
-fn compute<'a>(e: &mut Emit<'a>, p: &Points<'_, 'a>, loaded: &[Loaded]) {
+/// Binds what was loaded at a neighbour.
+pub(super) fn bind_lane(e: &mut Emit<'_>, loaded: &[Loaded], lane: i64) {
     let graph = e.graph;
+    for l in loaded {
+        let x = Expr::Elem(l.array, Box::new(lit32((l.at + lane) as i32)));
+        let n = match graph.expr(l.id) {
+            Node::Read(r) => {
+                let x = Num { expr: Expr::Var(e.let_var("x", l.ty, x)), ty: l.ty };
+                e.after_load(r.tensor, x, graph.span(l.id))
+            }
+            Node::Call(f, _) => random_value(e, *f, x),
+            Node::Fold(_) => Num { expr: x, ty: l.ty },
+            _ => continue,
+        };
+        e.bind_num(l.id, n);
+    }
+}
+
+fn compute<'a>(e: &mut Emit<'a>, p: &Points<'_, 'a>, loaded: &[Loaded]) {
     let (last, outer) = p.at.split_last().expect("a vectorised target has a last axis");
     for lane in 0..p.v {
         e.scope(|e| {
             let here = arith(IntOp::Add, last.clone(), int_of(last.ty, lane));
             let here = Num { expr: e.named("ax", here.ty, here.expr), ty: here.ty };
-            for l in loaded {
-                let x = Expr::Elem(l.array, Box::new(lit32((l.at + lane) as i32)));
-                let n = match graph.expr(l.id) {
-                    Node::Read(r) => {
-                        let x = Num { expr: Expr::Var(e.let_var("x", l.ty, x)), ty: l.ty };
-                        e.after_load(r.tensor, x, graph.span(l.id))
-                    }
-                    Node::Call(f, _) => random_value(e, *f, x),
-                    Node::Fold(_) => Num { expr: x, ty: l.ty },
-                    _ => continue,
-                };
-                e.bind_num(l.id, n);
-            }
+            bind_lane(e, loaded, lane);
             let mut point = outer.to_vec();
             point.push(here);
             let found = values(e, p.group, &point);
@@ -390,22 +394,29 @@ fn store(e: &mut Emit<'_>, d: &Define, array: ArrayId, at: &[Num], v: i64) {
         })
         .collect();
     let place = e.offset(d.target, &index);
-    let mem = Mem::Global(e.tensor_param(d.target, true));
-    let count = access(t.dtype, v);
-    if count * t.dtype.bits() < 32 {
+    store_at(e, d.target, array, place, v);
+}
+
+/// Stores `v` neighbours from a place on.
+pub(super) fn store_at(e: &mut Emit<'_>, target: TensorId, array: ArrayId, place: Expr, v: i64) {
+    let dtype = e.graph.tensor(target).dtype;
+    let home = e.home(target);
+    let mem = Mem::Global(e.tensor_param(target, true));
+    let count = access(dtype, v);
+    if count * dtype.bits() < 32 {
         for i in 0..v as u32 {
-            let index = shifted(&e.home(d.target), place.clone(), i);
+            let index = shifted(&home, place.clone(), i);
             e.push(Stmt::Store(mem, index, Expr::Elem(array, Box::new(lit32(i as i32)))));
         }
         return;
     }
     for part in 0..v as u32 / count {
-        let index = shifted(&e.home(d.target), place.clone(), part * count);
+        let index = shifted(&home, place.clone(), part * count);
         e.push(Stmt::StoreVec { mem, index, array, at: part * count, count });
     }
 }
 
-fn shifted(home: &Home, place: Expr, by: u32) -> Expr {
+pub(super) fn shifted(home: &Home, place: Expr, by: u32) -> Expr {
     let ty = place_ty(home);
     arith(IntOp::Add, Num { expr: place, ty }, int_of(ty, by as i64)).expr
 }
@@ -439,7 +450,7 @@ fn vector_plan(e: &Emit<'_>, r: &Read, axis: AxisId, v: i64) -> Option<i64> {
     (count > 1).then_some(count)
 }
 
-fn place_ty(home: &Home) -> Ty {
+pub(super) fn place_ty(home: &Home) -> Ty {
     if home.len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 }
 }
 
@@ -452,7 +463,7 @@ fn vector_place(e: &mut Emit<'_>, r: &Read, axis: AxisId, last: &Num) -> Expr {
     })
 }
 
-fn vector_load(e: &mut Emit<'_>, r: &Read, place: Expr, v: i64, count: i64) -> (ArrayId, Ty) {
+pub(super) fn vector_load(e: &mut Emit<'_>, r: &Read, place: Expr, v: i64, count: i64) -> (ArrayId, Ty) {
     let t = e.graph.tensor(r.tensor);
     let ty = Ty::of(t.dtype.compute());
     let array = e.kernel.array(&t.name, ty, v as u32);

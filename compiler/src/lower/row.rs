@@ -10,13 +10,13 @@ use super::row_pass::{Item, Kind, Pass};
 use super::row_reduce::Lanes;
 use super::row_resident;
 use super::scalar::{Emit, Num, arith, cmp, int_of};
-use super::{Lowering, Refusal, map, row_layout, row_online, row_pass, row_split};
+use super::{Lowering, Refusal, map, row_layout, row_lead, row_online, row_pass, row_split, row_stage};
 use crate::ir::graph::{AxisId, Combine, Define, Expr as Node, Graph, Role, Stmt, TensorId};
 use crate::ir::plan::PlanKernel;
-use crate::ir::simt::{CmpOp, Expr, IntOp, Special, Ty};
+use crate::ir::simt::{CmpOp, Expr, IntOp, SharedId, Special, Ty};
 use crate::pass::facts::Facts;
 use crate::pass::rows::{self, Member, Rows};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
     let graph = cx.graph;
@@ -29,10 +29,10 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
         return Ok(());
     }
     let passes = passes(graph, &rows);
-    if row_split::wanted(graph, &rows, &passes) {
-        return row_split::lower(cx, k, &rows, &passes);
+    match row_split::wanted(cx, k, &rows, &passes)? {
+        Some(split) => row_split::lower(cx, k, &rows, &passes, &split),
+        None => whole_rows(cx, k, &rows, &passes),
     }
-    whole_rows(cx, k, &rows, &passes)
 }
 
 /// Every row in one block (or part of one).
@@ -48,9 +48,16 @@ fn whole_rows<'a>(
     if online.is_some() {
         layout = row_layout::choose(cx, k, rows, passes)?;
     }
+    let staged = row_stage::find(cx, &k.name, rows, passes, &layout);
+    if let Some(s) = &staged {
+        layout = s.layout.clone();
+    }
     let stored = stored_targets(cx.graph, &k.stmts);
     let e = cx.emit(&k.name);
     let mut row = Row::start(e, rows, layout);
+    if let Some(s) = &staged {
+        s.bring(&mut row);
+    }
     row.lanes.begin(&mut row.e);
     row_resident::load_resident(&mut row, passes);
     row.lanes.meet(&mut row.e);
@@ -60,6 +67,9 @@ fn whole_rows<'a>(
         // Further passes of this level may have what its members read of each other.
         let left = passes.get(i + 1).map_or(usize::MAX, |next| next.level);
         row.finish_members(left.min(pass.level + 1 + usize::from(pass.online)), &stored);
+    }
+    if let Some(s) = &staged {
+        s.take(&mut row);
     }
     cx.launch(row.e);
     Ok(())
@@ -135,8 +145,14 @@ pub(super) struct Row<'a, 'r> {
     pub rows: &'r Rows,
     pub layout: Layout,
     pub lanes: Lanes,
+    /// The thread's row, by number.
+    pub number: Num,
     /// What holds of threads whose row exists; `None` if all do.
     pub valid: Option<Expr>,
+    /// Elements before the row in its first vector, where rows begin between aligned places.
+    pub lead: Option<Expr>,
+    /// Targets that are stored in shared memory first, with the elements of a block.
+    pub outs: BTreeMap<TensorId, (SharedId, i64)>,
     /// Arrays that hold what several passes read.
     pub resident: Vec<row_resident::Resident>,
     done: Vec<bool>,
@@ -160,12 +176,25 @@ impl<'a, 'r> Row<'a, 'r> {
         let lanes = Lanes::new(&mut e, &layout);
         let (number, valid) = row_number(&mut e, &layout, &lanes);
         let dims: Vec<i64> = rows.ranges.iter().map(|(lo, hi)| hi - lo).collect();
-        let at = map::decode(&mut e, number, &dims);
+        let at = map::decode(&mut e, number.clone(), &dims);
         for m in &rows.members {
             bind_rows(&mut e, m, &at);
         }
         let done = vec![false; rows.members.len()];
-        Row { e, graph, rows, layout, lanes, valid, resident: Vec::new(), done }
+        let lead = layout.lead.as_ref().map(|l| row_lead::value(&mut e, l));
+        Row {
+            e,
+            graph,
+            rows,
+            layout,
+            lanes,
+            number,
+            valid,
+            lead,
+            outs: BTreeMap::new(),
+            resident: Vec::new(),
+            done,
+        }
     }
 
     /// Values of one a row that are known after `passes` passes: computed by every thread, stored by one.

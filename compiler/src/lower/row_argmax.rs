@@ -7,9 +7,9 @@
 use super::fold::Acc;
 use super::row::Row;
 use super::row_pass::{self, Item, Kind, Pass, Rounds, Streamed};
-use super::scalar::{Emit, Num, and, cmp, int_of, not};
+use super::scalar::{Emit, Num, and, arith, cmp, int_of, not};
 use crate::ir::graph::{Combine, Fold};
-use crate::ir::simt::{CmpOp, Expr, Stmt, Ty, VarId};
+use crate::ir::simt::{CmpOp, Expr, IntOp, Stmt, Ty, VarId};
 use crate::pass::sites;
 use crate::vocab::dtype::{self, Value};
 use crate::vocab::func::Func;
@@ -17,7 +17,7 @@ use crate::vocab::monoid::Monoid;
 use std::collections::BTreeMap;
 
 /// Rounds whose loads go together.
-const TURNS: i64 = 4;
+const TURNS: i64 = 8;
 
 struct Best<'x, 'a> {
     item: &'x Item<'a>,
@@ -85,7 +85,10 @@ fn vector<'a>(
     let cond = or(first, or(cmp(op, new.clone(), old), by_nan));
     e.if_then(cond, |e| {
         e.push(Stmt::Set(best.acc.var, new));
-        e.push(Stmt::Set(best.from, base.expr.clone()));
+        // Not below 0, which says that there is none.
+        let lead = rounds.lead.clone().unwrap_or(super::scalar::lit32(0));
+        let from = arith(IntOp::Add, base.clone(), Num { expr: lead, ty: Ty::I32 });
+        e.push(Stmt::Set(best.from, from.expr));
     });
 }
 
@@ -95,7 +98,10 @@ fn place<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, rounds: &Rounds, best: &Bes
     let found = cmp(CmpOp::Ge, Expr::Var(best.from), int_of(rounds.ty, 0).expr);
     let Some((at, at_ty)) = best.acc.at else { return };
     row.e.if_then(found, |e| {
-        let base = Num { expr: Expr::Var(best.from), ty: rounds.ty };
+        let lead = rounds.lead.clone().unwrap_or(super::scalar::lit32(0));
+        let from = Num { expr: Expr::Var(best.from), ty: rounds.ty };
+        let base = arith(IntOp::Sub, from, Num { expr: lead, ty: Ty::I32 });
+        let base = Num { expr: e.named("base", base.ty, base.expr), ty: base.ty };
         row_pass::load_streamed(e, pass, rounds, &streamed, &base, 0);
         e.push(Stmt::Set(at, int_of(at_ty, best.acc.nowhere).expr));
         row_pass::each_point(e, best.item, rounds, &streamed, &base, 0, &|e, item| {

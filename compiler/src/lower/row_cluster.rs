@@ -30,6 +30,10 @@ pub fn choose(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &mut 
     if !able(cx, passes, layout) {
         return;
     }
+    if few_long(cx, rows, passes, layout) {
+        (layout.cluster, layout.lanes, layout.per_block, layout.held) = (MOST, 512, 1, false);
+        return;
+    }
     // What is only reduced, and in one pass, is as well read as it comes.
     let stores = passes.iter().flat_map(|p| &p.items).any(|i| matches!(i.kind, Kind::Map { .. }));
     if !stores && super::row_online::joins(cx.graph, passes) {
@@ -45,13 +49,26 @@ pub fn choose(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &mut 
     }
 }
 
+/// Rows that are too few for the device's multiprocessors and too long to be held: a cluster reads each of them as often as
+/// there are passes.
+fn few_long(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &Layout) -> bool {
+    const FEW: f64 = 132.0;
+    const POINTS: i64 = 1 << 16;
+    let holds = |w: i64| {
+        w <= MOST * 512 * row_resident::most_held(&Layout { lanes: 512, per_block: 1, ..layout.clone() })
+    };
+    let points = passes.iter().filter_map(|p| super::row::points(&p.dims)).max().unwrap_or(0);
+    rows.count() < FEW && points >= POINTS && !words(cx, rows, passes, layout).is_some_and(holds)
+}
+
 /// May a cluster share these passes' rows?
 pub fn able(cx: &Lowering<'_>, passes: &[Pass<'_>], layout: &Layout) -> bool {
-    let boxes = passes.iter().all(|p| p.dims.is_some() && !p.ordered && !p.online);
+    let boxes = passes.iter().all(|p| p.dims.is_some() && !p.ordered);
+    let several = passes.len() > 1 || passes.iter().any(|p| p.online);
     // Slots of truth values are bytes, and blocks store words.
     let word = |k: &Kind<'_>| !matches!(k, Kind::Fold { expr, .. } if cx.graph.ty(*expr) == dtype::Ty::Bool);
     let words = passes.iter().flat_map(|p| &p.items).all(|i| word(&i.kind));
-    cx.target.clusters && !layout.columns && boxes && words && passes.len() > 1
+    cx.target.clusters && !layout.columns && boxes && words && several
 }
 
 /// Registers, of all threads, that hold what several passes read; `None` if there is nothing or the passes differ in
@@ -66,9 +83,9 @@ fn words(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &Layout) -
     let reads = row_resident::shared_reads(look, passes, &dims);
     let packs: Vec<Option<DType>> = reads
         .iter()
-        .map(|(_, item, _, r)| row_resident::packed(cx.graph, cx.home(r.tensor), layout.vector, item, r))
+        .map(|(_, item, _, r)| row_resident::packed(cx.graph, cx.home(r.tensor), layout, item, r))
         .collect();
-    let points = super::row::points(&Some(dims))?;
+    let points = super::row::points(&Some(dims))? + layout.lead.as_ref().map_or(0, |l| l.v - 1);
     let even = (points + 2 * layout.vector - 1) / (2 * layout.vector) * (2 * layout.vector);
     Some(row_resident::registers(packs.iter(), even)).filter(|&w| w > 0)
 }

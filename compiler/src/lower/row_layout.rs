@@ -1,6 +1,7 @@
 //! Row kernels: how the threads of a block lie over rows, and how wide they load.
 
 use super::home::Home;
+use super::row_lead::{self, Lead};
 use super::row_pass::{Item, Kind, Pass};
 use super::{Choice, Lowering, Refusal, row_cluster};
 use crate::ir::graph::{Access, AxisId, Expr as Node, ExprId, Graph, Read, TensorId, Word};
@@ -25,6 +26,19 @@ pub struct Layout {
     pub columns: bool,
     /// Neighbouring elements that a thread takes at a time.
     pub vector: i64,
+    /// Where rows begin, if that is not always an aligned place.
+    pub lead: Option<Lead>,
+}
+
+impl Layout {
+    /// Elements that one instruction loads of a read, if it is loaded by vectors.
+    pub fn chunk(&self, graph: &Graph, home: &Home, item: &Item<'_>, r: &Read) -> Option<i64> {
+        match &self.lead {
+            Some(lead) => row_lead::chunk_of_read(lead, graph, home, item, r)
+                .or_else(|| row_lead::any_place(lead, graph, home, item, r)),
+            None => vector_read(graph, home, r, &item.axes, self.vector),
+        }
+    }
 }
 
 /// Registers of a thread that may hold what several passes read.
@@ -44,9 +58,15 @@ pub fn choose(
         passes.iter().map(|p| super::row::points(&p.dims).unwrap_or(1024)).max().unwrap_or(1).max(1);
     let columns = is_column(cx, passes);
     let vector = if columns { 1 } else { vector(cx, passes) };
+    let lead = if columns { None } else { row_lead::find(cx, passes, vector) };
+    let vector = lead.as_ref().map_or(vector, |l| l.v);
     let packs = vector > 1 && packs(cx, passes);
-    let mut layout =
-        if columns { by_column(count, longest) } else { by_row(count, longest, vector, packs, passes.len()) };
+    let mut layout = if columns {
+        by_column(count, longest, passes.len())
+    } else {
+        by_row(count, longest, vector, packs, passes.len())
+    };
+    layout.lead = lead;
     row_cluster::choose(cx, rows, passes, &mut layout);
     settings(cx, k, rows, passes, &mut layout)?;
     let fits = row_cluster::fits(cx, rows, passes, &layout);
@@ -104,15 +124,24 @@ fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize) -> La
         _ => lanes.min(ROOMY),
     };
     let per_block = (BLOCK / lanes).max(1).min(power(rows)).max(32 / lanes.min(32));
-    Layout { rows, per_block, lanes, cluster: 1, held: true, columns: false, vector }
+    Layout { rows, per_block, lanes, cluster: 1, held: true, columns: false, vector, lead: None }
 }
 
-fn by_column(rows: i64, points: i64) -> Layout {
+fn by_column(rows: i64, points: i64, passes: usize) -> Layout {
     const NEIGHBOURS: i64 = 32;
+    const HELD: i64 = 32;
     let wanted = power((SMS * 1024 + rows - 1) / rows.max(1));
+    // What several passes read is held, if a thread has few elements of it.
+    let holds = power((points + HELD - 1) / HELD);
+    let held = passes > 1 && holds <= 32;
+    let wanted = if held { wanted.max(holds) } else { wanted };
     let lanes = wanted.clamp(1, 32).min(power((points + 3) / 4));
-    let per_block = if lanes >= 8 { NEIGHBOURS } else { 256 / lanes.max(1) };
-    Layout { rows, per_block, lanes, cluster: 1, held: true, columns: true, vector: 1 }
+    let per_block = match lanes {
+        32 if held => NEIGHBOURS / 2,
+        8.. => NEIGHBOURS,
+        _ => 256 / lanes.max(1),
+    };
+    Layout { rows, per_block, lanes, cluster: 1, held: true, columns: true, vector: 1, lead: None }
 }
 
 /// The least power of two that is no less.

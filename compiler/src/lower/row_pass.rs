@@ -8,11 +8,14 @@ use super::fold::Acc;
 use super::map;
 use super::row::{Row, before_loop, points};
 use super::row_argmax;
-use super::row_layout::{self, vector_read, vector_write};
+use super::row_layout;
+use super::row_lead;
 use super::row_resident::*;
+use super::row_stage;
+use super::row_store::{out_arrays, store_vector};
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, lit32, mul};
 use crate::ir::graph::{AxisId, Define, ExprId, Fold, Read};
-use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, Special, Stmt, Ty, Unroll, VarId};
+use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Special, Stmt, Ty, Unroll, VarId};
 use crate::vocab::dtype::Value;
 use std::collections::BTreeMap;
 
@@ -53,15 +56,56 @@ pub(super) struct Rounds {
     pub lanes: i64,
     pub count: i64,
     pub ty: Ty,
+    /// Elements before the row in its first vector (`row_lead.rs`).
+    pub lead: Option<Expr>,
+    /// Whether some of a vector's points may be outside the row.
+    pub edge: bool,
+    pub start: Option<row_lead::Lead>,
 }
 
 impl Rounds {
     pub fn new(row: &Row<'_, '_>, dims: &[i64]) -> Rounds {
         let points: i64 = dims.iter().product();
         let (vector, lanes) = (row.layout.vector, row.layout.lanes * row.layout.cluster);
-        let count = (points + lanes * vector - 1) / (lanes * vector);
-        let ty = if points + lanes * vector > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
-        Rounds { dims: dims.to_vec(), points, vector, lanes, count, ty }
+        let lead = row.lead.clone();
+        let before = if lead.as_ref().is_none_or(row_lead::is_zero) { 0 } else { vector - 1 };
+        let count = (before + points + lanes * vector - 1) / (lanes * vector);
+        let ty = if points + 2 * lanes * vector > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+        let edge = lead.is_some();
+        Rounds {
+            dims: dims.to_vec(),
+            points,
+            vector,
+            lanes,
+            count,
+            ty,
+            lead,
+            edge,
+            start: row.layout.lead.clone(),
+        }
+    }
+
+    /// Points of the row, whatever these rounds take of it.
+    pub fn length(&self) -> i64 {
+        self.dims.iter().product()
+    }
+
+    /// The rounds, of those that have an edge, in which every vector is inside the row: from, to.
+    fn inner(&self) -> (i64, i64) {
+        let first = i64::from(!self.lead.as_ref().is_none_or(row_lead::is_zero));
+        (first, (self.length() / (self.lanes * self.vector)).max(first))
+    }
+
+    /// As they are in round `j`.
+    pub(super) fn at(&self, j: i64) -> Rounds {
+        let (first, end) = self.inner();
+        Rounds { edge: self.edge && !(first..end).contains(&j), ..self.clone() }
+    }
+
+    /// All of the row's inner rounds, as rounds that need no guard.
+    fn inner_rounds(&self) -> Rounds {
+        let (_, end) = self.inner();
+        Rounds { points: end * self.lanes * self.vector, count: end, edge: false, ..self.clone() }
     }
 
     pub fn is_even(&self) -> bool {
@@ -78,7 +122,11 @@ impl Rounds {
 pub(super) fn base_at(rounds: &Rounds, lane: &Num, round: Num) -> Num {
     let lane = Num { expr: super::read::to(lane.clone(), rounds.ty), ty: rounds.ty };
     let turn = arith(IntOp::Add, arith(IntOp::Mul, round, int_of(rounds.ty, rounds.lanes)), lane);
-    arith(IntOp::Mul, turn, int_of(rounds.ty, rounds.vector))
+    let first = arith(IntOp::Mul, turn, int_of(rounds.ty, rounds.vector));
+    match &rounds.lead {
+        Some(lead) => arith(IntOp::Sub, first, Num { expr: lead.clone(), ty: Ty::I32 }),
+        None => first,
+    }
 }
 
 pub(super) fn bind_point(e: &mut Emit<'_>, rounds: &Rounds, item: &Item<'_>, pos: &Num) {
@@ -267,10 +315,7 @@ pub(super) fn streamed(
             if rounds.vector == 1 || kept.contains_key(&e) || !keeps(look, item, e, &r) {
                 continue;
             }
-            let Some(chunk) = vector_read(row.graph, &row.e.home(r.tensor), &r, &item.axes, rounds.vector)
-            else {
-                continue;
-            };
+            let Some(chunk) = row.layout.chunk(row.graph, &row.e.home(r.tensor), item, &r) else { continue };
             let k = key(row.graph, item, e);
             let array = match arrays.get(&k) {
                 Some(&a) => a,
@@ -320,12 +365,19 @@ pub(super) fn each_point<'a>(
         e.scope(|e| {
             let pos = arith(IntOp::Add, base.clone(), int_of(base.ty, v));
             let pos = Num { expr: e.named("pos", pos.ty, pos.expr), ty: pos.ty };
-            bind_point(e, rounds, item, &pos);
-            for s in streamed {
-                let at = lit32((turn * rounds.vector + v) as i32);
-                e.bind(s.expr, Expr::Elem(s.array, Box::new(at)));
+            let work = |e: &mut Emit<'a>| {
+                bind_point(e, rounds, item, &pos);
+                for s in streamed {
+                    let at = lit32((turn * rounds.vector + v) as i32);
+                    e.bind(s.expr, Expr::Elem(s.array, Box::new(at)));
+                }
+                f(e, item);
+            };
+            if rounds.edge {
+                e.if_then(row_lead::inside(rounds, &pos), work);
+            } else {
+                work(e);
             }
-            f(e, item);
         });
     }
 }
@@ -341,14 +393,14 @@ fn bases(row: &mut Row<'_, '_>, rounds: &Rounds, round: VarId, turns: i64) -> Ve
     (0..turns).map(base).collect()
 }
 
-/// The end of the rounds of a range that go `turns` at a time without a guard, and the range's end.
-fn turns(e: &mut Emit<'_>, rounds: &Rounds, lo: Num, hi: Num, turns: i64) -> (Num, Num) {
+/// The end of the rounds of a range that go `turns` at a time without a guard.
+fn turns(e: &mut Emit<'_>, rounds: &Rounds, lo: Num, hi: &Num, turns: i64) -> Num {
     let whole = int_of(rounds.ty, rounds.points / (rounds.lanes * rounds.vector));
     let end = arith(IntOp::Min, hi.clone(), whole);
     let count = arith(IntOp::Max, arith(IntOp::Sub, end, lo.clone()), int_of(rounds.ty, 0));
     let by = int_of(rounds.ty, turns);
     let mid = arith(IntOp::Add, lo, arith(IntOp::Mul, arith(IntOp::Div, count, by.clone()), by));
-    (Num { expr: e.named("middle", rounds.ty, mid.expr), ty: rounds.ty }, hi)
+    Num { expr: e.named("middle", rounds.ty, mid.expr), ty: rounds.ty }
 }
 
 /// Adds the work of a turn: several rounds at a time are whole, one alone may not be.
@@ -360,7 +412,7 @@ fn guarded(row: &mut Row<'_, '_>, rounds: &Rounds, base: &Num, turns: i64, work:
     row.e.push(Stmt::If { cond, then: work, otherwise: Vec::new() });
 }
 
-/// Rounds from `lo` to `hi`, `by` at a time as long as they are whole, then one at a time: all loads of a turn, then
+/// Rounds from `lo` to `hi`, `by` (a power of two) at a time as long as they are whole, then half as many, and so on: all loads of a turn, then
 /// `work` on what they gave and the first points of its rounds.
 pub(super) fn in_turns<'a>(
     row: &mut Row<'a, '_>,
@@ -370,9 +422,31 @@ pub(super) fn in_turns<'a>(
     by: i64,
     work: &dyn Fn(&mut Emit<'a>, &[Streamed], &[Num]),
 ) {
-    let (mid, hi) = turns(&mut row.e, rounds, lo.clone(), hi, by);
-    turns_of(row, pass, rounds, (lo, mid.clone()), by, work);
-    turns_of(row, pass, rounds, (mid, hi), 1, work);
+    let mut lo = lo;
+    let first = rounds.inner().0;
+    if rounds.edge && first > 0 {
+        let end = clamped(&mut row.e, first, &lo, &hi);
+        turns_of(row, pass, rounds, (lo, end.clone()), 1, work);
+        lo = end;
+    }
+    let inner = if rounds.edge { rounds.inner_rounds() } else { rounds.clone() };
+    let mut by = by;
+    while by > 1 {
+        let mid = turns(&mut row.e, rounds, lo.clone(), &hi, by);
+        turns_of(row, pass, &inner, (lo, mid.clone()), by, work);
+        (lo, by) = (mid, by / 2);
+    }
+    turns_of(row, pass, rounds, (lo, hi), 1, work);
+}
+
+/// A round, but not before `lo` or after `hi`.
+fn clamped(e: &mut Emit<'_>, round: i64, lo: &Num, hi: &Num) -> Num {
+    if let (Some(a), Some(b)) = (int_value(&lo.expr), int_value(&hi.expr)) {
+        return int_of(lo.ty, round.clamp(a, b.max(a)));
+    }
+    let n = arith(IntOp::Min, int_of(lo.ty, round), hi.clone());
+    let n = arith(IntOp::Max, n, lo.clone());
+    Num { expr: e.named("part", n.ty, n.expr), ty: n.ty }
 }
 
 fn turns_of<'a>(
@@ -411,6 +485,9 @@ fn round_loop<'a>(
     if let (true, [Some(acc)]) = (kept.is_empty() && row_argmax::applies(row, pass, rounds), accs) {
         return row_argmax::run(row, pass, rounds, acc, lo, hi);
     }
+    if rounds.edge {
+        return edged(row, pass, rounds, accs, kept, lo, hi);
+    }
     let whole = rounds.points / (rounds.lanes * rounds.vector);
     let all = matches!((&lo.expr, &hi.expr), (a, b) if is_int(a, 0) && is_int(b, rounds.count));
     if all && kept.is_empty() && whole < rounds.count && whole > 0 {
@@ -423,12 +500,41 @@ fn round_loop<'a>(
     round_part(row, pass, rounds, accs, kept, lo, hi);
 }
 
-fn is_int(e: &Expr, n: i64) -> bool {
-    match e {
-        Expr::Lit(Value::I32(v)) => *v as i64 == n,
-        Expr::Lit(Value::I64(v)) => *v == n,
-        _ => false,
+/// The first round, the inner ones without a question, the last.
+fn edged<'a>(
+    row: &mut Row<'a, '_>,
+    pass: &Pass<'a>,
+    rounds: &Rounds,
+    accs: &[Option<Acc>],
+    kept: &BTreeMap<ExprId, Held>,
+    lo: Num,
+    hi: Num,
+) {
+    let (first, end) = rounds.inner();
+    if first >= end {
+        return round_part(row, pass, rounds, accs, kept, lo, hi);
     }
+    let first = clamped(&mut row.e, first, &lo, &hi);
+    let end = clamped(&mut row.e, end, &first, &hi);
+    let inner = rounds.inner_rounds();
+    for (rounds, lo, hi) in [(rounds, lo, first.clone()), (&inner, first, end.clone()), (rounds, end, hi)] {
+        let none = int_value(&lo.expr).is_some_and(|a| int_value(&hi.expr).is_some_and(|b| a >= b));
+        if !none {
+            round_part(row, pass, rounds, accs, kept, lo, hi);
+        }
+    }
+}
+
+fn int_value(e: &Expr) -> Option<i64> {
+    match e {
+        Expr::Lit(Value::I32(v)) => Some(*v as i64),
+        Expr::Lit(Value::I64(v)) => Some(*v),
+        _ => None,
+    }
+}
+
+fn is_int(e: &Expr, n: i64) -> bool {
+    int_value(e) == Some(n)
 }
 
 fn round_part<'a>(
@@ -448,11 +554,19 @@ fn round_part<'a>(
     let base = Num { expr: row.e.named("base", base.ty, base.expr), ty: base.ty };
     row.e.open();
     load_streamed(&mut row.e, pass, rounds, &streamed, &base, 0);
-    vector_loop(row, pass, rounds, accs, kept, &streamed, &outs, round, &base);
-    for (item, out) in pass.items.iter().zip(&outs) {
-        if let (Kind::Map { define }, Some((array, chunk))) = (&item.kind, out) {
-            store_vector(row, rounds, item, define, &base, *array, *chunk);
-        }
+    if rounds.edge {
+        // Most vectors are inside: the question is asked once for each.
+        let cond = row_lead::whole(rounds, &base);
+        let sides = [false, true].map(|edge| {
+            let rounds = Rounds { edge, ..rounds.clone() };
+            row.e.open();
+            turn_of(row, pass, &rounds, accs, kept, &streamed, &outs, round, &base);
+            row.e.close()
+        });
+        let [then, otherwise] = sides;
+        row.e.push(Stmt::If { cond, then, otherwise });
+    } else {
+        turn_of(row, pass, rounds, accs, kept, &streamed, &outs, round, &base);
     }
     let work = row.e.close();
     if rounds.is_even() {
@@ -475,6 +589,27 @@ fn round_part<'a>(
         unroll,
         body,
     });
+}
+
+/// A thread's turn: its points, then the stores.
+#[allow(clippy::too_many_arguments)]
+fn turn_of<'a>(
+    row: &mut Row<'a, '_>,
+    pass: &Pass<'a>,
+    rounds: &Rounds,
+    accs: &[Option<Acc>],
+    kept: &BTreeMap<ExprId, Held>,
+    streamed: &[Streamed],
+    outs: &[Option<(ArrayId, i64)>],
+    round: VarId,
+    base: &Num,
+) {
+    vector_loop(row, pass, rounds, accs, kept, streamed, outs, round, base);
+    for (item, out) in pass.items.iter().zip(outs) {
+        if let (Kind::Map { define }, Some((array, chunk))) = (&item.kind, out) {
+            store_vector(row, rounds, item, define, base, *array, *chunk);
+        }
+    }
 }
 
 /// The points of a thread's turn.
@@ -546,8 +681,13 @@ fn vector_point<'a>(
             row.e.bind(s.expr, Expr::Elem(s.array, Box::new(inner.clone())));
         }
         point(row, item, &accs[i], outs[i], inner);
-        let stmts = row.e.close();
-        stmts.into_iter().for_each(|s| row.e.push(s));
+        let then = row.e.close();
+        if rounds.edge {
+            let cond = row_lead::inside(rounds, &pos);
+            row.e.push(Stmt::If { cond, then, otherwise: Vec::new() });
+        } else {
+            then.into_iter().for_each(|s| row.e.push(s));
+        }
     }
 }
 
@@ -591,59 +731,21 @@ fn map_point<'a>(row: &mut Row<'a, '_>, d: &'a Define, out: Option<(ArrayId, i64
     }
     let value = row.e.named("y", Ty::of(row.graph.ty(d.value)), value);
     let index = map::own_index(&row.e, d.target, &d.axes);
+    let staged = row.outs.get(&d.target).copied();
+    let store = |e: &mut Emit<'a>| match staged {
+        Some(to) => row_stage::store(e, d.target, to, &index, value),
+        None => e.store(d.target, &index, value),
+    };
     match row.valid.clone() {
-        Some(valid) => row.e.if_then(valid, |e| e.store(d.target, &index, value)),
-        None => row.e.store(d.target, &index, value),
-    }
-}
-
-/// For each item that is a map and can store vectors: an array for its values, and the elements of one store.
-fn out_arrays(row: &mut Row<'_, '_>, pass: &Pass<'_>, rounds: &Rounds) -> Vec<Option<(ArrayId, i64)>> {
-    pass.items
-        .iter()
-        .map(|item| {
-            let Kind::Map { define } = &item.kind else { return None };
-            let home = row.e.home(define.target);
-            let chunk =
-                vector_write(row.graph, &home, define.target, &define.axes, &item.axes, rounds.vector)?;
-            let name = format!("out_{}", row.graph.tensor(define.target).name);
-            let ty = Ty::of(row.graph.ty(define.value));
-            Some((row.e.kernel.array(name, ty, rounds.vector as u32), chunk))
-        })
-        .collect()
-}
-
-fn store_vector<'a>(
-    row: &mut Row<'a, '_>,
-    rounds: &Rounds,
-    item: &Item<'a>,
-    d: &Define,
-    base: &Num,
-    array: ArrayId,
-    chunk: i64,
-) {
-    row.e.open();
-    bind_point(&mut row.e, rounds, item, base);
-    let index = map::own_index(&row.e, d.target, &d.axes);
-    let offset = row.e.offset(d.target, &index);
-    let ty = if row.e.home(d.target).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
-    let offset = row.e.named("to", ty, offset);
-    let mem = Mem::Global(row.e.tensor_param(d.target, true));
-    for c in 0..rounds.vector / chunk {
-        let index = arith(IntOp::Add, Num { expr: offset.clone(), ty }, int_of(ty, c * chunk)).expr;
-        row.e.push(Stmt::StoreVec { mem, index, array, at: (c * chunk) as u32, count: chunk as u32 });
-    }
-    let stmts = row.e.close();
-    match row.valid.clone() {
-        Some(cond) => row.e.push(Stmt::If { cond, then: stmts, otherwise: Vec::new() }),
-        None => stmts.into_iter().for_each(|s| row.e.push(s)),
+        Some(valid) => row.e.if_then(valid, store),
+        None => store(&mut row.e),
     }
 }
 
 /// Each thread takes a contiguous piece of the row.
 fn pieces<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, dims: &[i64], accs: &[Option<Acc>]) {
     let points: i64 = dims.iter().product();
-    let rounds = Rounds { vector: 1, ..Rounds::new(row, dims) };
+    let rounds = Rounds { vector: 1, lead: None, edge: false, ..Rounds::new(row, dims) };
     let each = (points + rounds.lanes - 1) / rounds.lanes;
     let ty = if points + each > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
     let lane = Num { expr: super::read::to(row.lanes.lane.clone(), ty), ty };

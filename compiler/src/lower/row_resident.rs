@@ -3,7 +3,8 @@
 use super::home::Home;
 use super::index::Facts;
 use super::row::Row;
-use super::row_layout::{self, RESIDENT, vector_read};
+use super::row_layout::{self, RESIDENT};
+use super::row_lead;
 use super::row_pass::{Item, Pass, Rounds, base_at, bind_point};
 use super::scalar::{Emit, Num, arith, cmp, int_of, lit32};
 use crate::ir::graph::{Access, AxisId, Expr as Node, ExprId, Graph, Read};
@@ -48,12 +49,11 @@ pub struct Look<'x, 'a> {
     pub rows: &'x Rows,
 }
 
-/// Reads that several passes over one box make, with the item where each comes first.
-pub fn shared_reads<'a>(
-    look: Look<'_, 'a>,
-    passes: &[Pass<'a>],
-    dims: &[i64],
-) -> Vec<(String, Item<'a>, ExprId, Read)> {
+/// A read with the item where it comes first, and its key.
+type Shared<'a> = (String, Item<'a>, ExprId, Read);
+
+/// Reads that several passes over one box make.
+pub fn shared_reads<'a>(look: Look<'_, 'a>, passes: &[Pass<'a>], dims: &[i64]) -> Vec<Shared<'a>> {
     let mut seen: BTreeMap<String, (usize, usize, Item<'a>, ExprId, Read)> = BTreeMap::new();
     let mut order = Vec::new();
     for (p, pass) in passes.iter().enumerate().filter(|(_, p)| p.dims.as_deref() == Some(dims) && !p.ordered)
@@ -135,7 +135,7 @@ pub fn load_resident<'a>(row: &mut Row<'a, '_>, passes: &[Pass<'a>]) {
         let reads = shared_reads(look, passes, &dims);
         let packs: Vec<Option<DType>> = reads
             .iter()
-            .map(|(_, item, _, r)| packed(row.graph, &row.e.home(r.tensor), rounds.vector, item, r))
+            .map(|(_, item, _, r)| packed(row.graph, &row.e.home(r.tensor), &row.layout, item, r))
             .collect();
         if rounds.points == 0 || registers(packs.iter(), rounds.each()) > most_held(&row.layout) {
             continue;
@@ -148,9 +148,15 @@ pub fn load_resident<'a>(row: &mut Row<'a, '_>, passes: &[Pass<'a>]) {
 }
 
 /// The dtype of a read whose elements can be held two a register.
-pub fn packed(graph: &Graph, home: &Home, vector: i64, item: &Item<'_>, r: &Read) -> Option<DType> {
+pub fn packed(
+    graph: &Graph,
+    home: &Home,
+    layout: &row_layout::Layout,
+    item: &Item<'_>,
+    r: &Read,
+) -> Option<DType> {
     let dtype = graph.tensor(r.tensor).dtype;
-    let chunk = vector_read(graph, home, r, &item.axes, vector)?;
+    let chunk = layout.chunk(graph, home, item, r)?;
     (matches!(dtype, DType::F16 | DType::BF16) && chunk % 2 == 0).then_some(dtype)
 }
 
@@ -167,16 +173,17 @@ pub(super) fn load_one<'a>(
     let name = row.graph.tensor(r.tensor).name.clone();
     let each = if packed { rounds.each() / 2 } else { rounds.each() };
     let array = row.e.kernel.array(format!("row_{name}"), ty, each as u32);
-    let chunk = vector_read(row.graph, &row.e.home(r.tensor), r, &item.axes, rounds.vector);
+    let chunk = row.layout.chunk(row.graph, &row.e.home(r.tensor), item, r);
     let lane = row.lanes.lane.clone();
     for j in 0..rounds.count {
+        let rounds = &rounds.at(j);
         let base = base_at(rounds, &lane, int_of(rounds.ty, j));
         let base = Num { expr: row.e.named("at", base.ty, base.expr), ty: base.ty };
         let load = |e: &mut Emit<'a>| match chunk {
             Some(chunk) => load_vector(e, rounds, item, r, &base, array, j * rounds.vector, chunk),
             None => load_each(e, rounds, item, r, &base, array, j * rounds.vector),
         };
-        if rounds.is_even() {
+        if rounds.is_even() || rounds.lead.is_some() && !rounds.edge {
             row.e.scope(load);
         } else {
             let inside = cmp(CmpOp::Lt, base.expr.clone(), int_of(rounds.ty, rounds.points).expr);
@@ -197,6 +204,9 @@ pub(super) fn load_vector<'a>(
     at: i64,
     chunk: i64,
 ) {
+    if rounds.lead.is_some() {
+        return row_lead::load(e, rounds, item, r, base, array, at, chunk);
+    }
     bind_point(e, rounds, item, base);
     let index: Vec<_> = r.index.iter().map(|&i| e.index(i)).collect();
     let offset = e.offset(r.tensor, &index);
@@ -223,13 +233,18 @@ pub(super) fn load_each<'a>(
     for v in 0..rounds.vector {
         let pos = arith(IntOp::Add, base.clone(), int_of(base.ty, v));
         let pos = Num { expr: e.named("at", pos.ty, pos.expr), ty: pos.ty };
-        e.scope(|e| {
+        let one = |e: &mut Emit<'a>| {
             bind_point(e, rounds, item, &pos);
             let index: Vec<_> = r.index.iter().map(|&i| e.index(i)).collect();
             let n = e.load(r.tensor, &index, Default::default());
             let ty = e.kernel.arrays[array.0 as usize].ty;
             let value = super::read::to(n, ty);
             e.push(Stmt::SetElem(array, lit32((at + v) as i32), value));
-        });
+        };
+        if rounds.edge {
+            e.if_then(row_lead::inside(rounds, &pos), one);
+        } else {
+            e.scope(one);
+        }
     }
 }

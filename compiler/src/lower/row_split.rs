@@ -10,7 +10,6 @@ use super::row_pass::{self, Item, Kind, Pass};
 use super::row_reduce::{self, Found};
 use super::scalar::{Num, add, cmp, lit32, mul};
 use super::{Lowering, Refusal};
-use crate::ir::graph::Graph;
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
 use crate::ir::simt::{CmpOp, Expr, Mem, Special, Stmt, Ty, Unroll};
@@ -19,11 +18,27 @@ use crate::vocab::dtype::DType;
 
 const ENOUGH_ROWS: i64 = 96;
 const LONG_ROW: i64 = 32768;
+/// The same for rows whose neighbours are neighbours in memory: there are more of them than of others.
+const LONG_COLUMN: i64 = 4096;
+const MOST_ROWS: i64 = 1 << 15;
+/// Blocks that keep a device busy, and that need no help.
+const ENOUGH_BLOCKS: i64 = 264;
+const COLUMN_BLOCKS: i64 = 1056;
 const MOST_PARTS: i64 = 1024;
 
-/// Few rows, each long, and one pass of reductions over them.
-pub fn wanted(graph: &Graph, rows: &Rows, passes: &[Pass<'_>]) -> bool {
-    let _ = graph;
+/// How rows are split.
+pub struct Split {
+    layout: Layout,
+    parts: i64,
+}
+
+/// Few rows, each long, and one pass of reductions over them: how they are split.
+pub fn wanted<'a>(
+    cx: &Lowering<'a>,
+    k: &'a PlanKernel,
+    rows: &Rows,
+    passes: &[Pass<'a>],
+) -> Result<Option<Split>, Refusal> {
     let plain = passes.iter().all(|p| {
         p.level == 0
             && !p.ordered
@@ -31,7 +46,23 @@ pub fn wanted(graph: &Graph, rows: &Rows, passes: &[Pass<'_>]) -> bool {
             && p.items.iter().all(|i| matches!(i.kind, Kind::Fold { .. }))
     });
     let longest = passes.iter().filter_map(|p| points(&p.dims)).max().unwrap_or(0);
-    plain && rows.count() < ENOUGH_ROWS as f64 && longest >= LONG_ROW
+    if !plain || rows.count() >= MOST_ROWS as f64 || longest < LONG_COLUMN {
+        return Ok(None);
+    }
+    let (count, layout) = (rows.count() as i64, row_layout::choose(cx, k, rows, passes)?);
+    if !layout.columns {
+        let few = count < ENOUGH_ROWS && longest >= LONG_ROW;
+        let layout = Layout { per_block: 1, lanes: 256, ..layout };
+        return Ok(few.then(|| Split { layout, parts: parts(longest, count) }));
+    }
+    // Blocks of neighbouring columns; a part has a few rounds at least.
+    let layout = Layout { lanes: 8, per_block: 32, ..layout };
+    let blocks = (count + layout.per_block - 1) / layout.per_block;
+    if blocks >= ENOUGH_BLOCKS {
+        return Ok(None);
+    }
+    let parts = (COLUMN_BLOCKS / blocks).min(longest / (layout.lanes * 32)).clamp(1, MOST_PARTS);
+    Ok((parts > 1).then_some(Split { layout, parts }))
 }
 
 pub fn lower<'a>(
@@ -39,14 +70,12 @@ pub fn lower<'a>(
     k: &'a PlanKernel,
     rows: &Rows,
     passes: &[Pass<'a>],
+    split: &Split,
 ) -> Result<(), Refusal> {
-    let count = rows.count() as i64;
-    let longest = passes.iter().filter_map(|p| points(&p.dims)).max().unwrap_or(1);
-    let parts = parts(longest, count);
-    let layout = row_layout::choose(cx, k, rows, passes)?;
-    let layout = Layout { per_block: 1, lanes: 256, columns: false, ..layout };
-    let slots = partials(cx, k, rows, passes, &layout, parts)?;
-    finish(cx, k, rows, passes, &layout, parts, &slots)
+    let Split { layout, parts } = split;
+    let slots = partials(cx, k, rows, passes, layout, *parts)?;
+    let layout = Layout { per_block: 1, columns: false, ..layout.clone() };
+    finish(cx, k, rows, passes, &layout, *parts, &slots)
 }
 
 /// Blocks that share a row: enough for the device, each with enough to do.
@@ -84,15 +113,16 @@ fn partials<'a>(
     let count = layout.rows;
     let e = cx.emit(&format!("{}_parts", k.name));
     let mut r = Row::start(e, rows, layout.clone());
-    r.e.kernel.grid = [count as u32, parts as u32, 1];
+    let blocks = (count + layout.per_block - 1) / layout.per_block;
+    r.e.kernel.grid = [blocks as u32, parts as u32, 1];
     let mut all = Vec::new();
     for pass in passes {
         let accs = row_pass::run_part(&mut r, pass, parts);
         all.extend(accs);
     }
     let mut slots = Vec::new();
-    let block = Expr::Special(Special::BlockX);
-    let place = add(mul(block, lit32(parts as i32)), Expr::Special(Special::BlockY));
+    let number = super::read::to(r.number.clone(), Ty::I32);
+    let place = add(mul(number, lit32(parts as i32)), Expr::Special(Special::BlockY));
     let place = r.e.named("slot", Ty::I32, place);
     for acc in &all {
         let dims = [count, parts];
@@ -121,6 +151,7 @@ fn write_slot(
         r.e.pointer(b, true)
     });
     let first = cmp(CmpOp::Eq, r.lanes.lane.expr.clone(), lit32(0));
+    let first = r.and_valid(first);
     r.e.if_then(first, |e| {
         e.push(Stmt::Store(Mem::Global(to), place.clone(), Expr::Var(acc.var)));
         if let (Some(p), Some((at, _))) = (places, acc.at) {

@@ -110,13 +110,13 @@ pub fn recognise(
     if facts.has_fold(g, other) {
         return Err("two factors with folds".into());
     }
-    let mut outer = second(g, &mut facts, d, (r, &f), term, other)?;
     let cascade = cascade::of_term(g, &mut facts, term, axis)?;
     if !cascade::same_condition(&cascade, f.cond) {
         return Err("a condition that the weights do not have".into());
     }
     let dtype = cascade.rounded.filter(|d| matches!(d, DType::F16 | DType::BF16));
     let dtype = dtype.ok_or("weights that are not rounded to 16 bits")?;
+    let mut outer = second(g, &mut facts, d, (r, &f), term, other)?;
     plain(&mut outer, axis)?;
     let inner = scores(g, &mut facts, d, &outer, &cascade, axis)?;
     let operand = |shape: &ContractShape, second: bool, rows: &[Digit], k: AxisId| {

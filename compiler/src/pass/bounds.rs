@@ -4,14 +4,14 @@ use crate::ir::graph::*;
 use crate::vocab::dtype::{Ty, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// A closed interval, in i128 so that sums and products of i64 ends do not wrap.
 pub type Interval = (i128, i128);
 
 /// Where an integer expression's values lie (closed); `None` if nothing better than the type is known.
 pub fn interval(g: &Graph, e: ExprId) -> Option<Interval> {
-    Intervals { g, known: HashMap::new() }.of(e)
+    Intervals { g, known: FxHashMap::default() }.of(e)
 }
 
 /// Is every index of a read inside its dim whatever path leads to it?
@@ -28,7 +28,7 @@ pub fn index_is_safe(g: &Graph, index: ExprId, lo: i64, extent: i64) -> bool {
 /// One question's answers so far: expressions share parts, each is looked at once.
 struct Intervals<'a> {
     g: &'a Graph,
-    known: HashMap<ExprId, Option<Interval>>,
+    known: FxHashMap<ExprId, Option<Interval>>,
 }
 
 impl Intervals<'_> {

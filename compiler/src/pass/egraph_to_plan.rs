@@ -9,7 +9,8 @@ use crate::ir::graph::*;
 use crate::rules::term::{How, Op, value_of};
 use crate::rules::{self, Class, Limits};
 use egg::Id;
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// Statements that share an e-graph: equal values of neighbours are found, and big programs stay fast.
 const CLUSTER_NODES: usize = 4000;
@@ -64,7 +65,7 @@ fn write_back(
     for s in &stmts {
         let mut new = Vec::new();
         for part in &s.parts {
-            let mut back = Back { g, values, choice, done: HashMap::new() };
+            let mut back = Back { g, values, choice, done: FxHashMap::default() };
             let rebuilt: Option<Vec<ExprId>> = part.roots.iter().map(|&r| back.root(part, r)).collect();
             new.push(rebuilt);
         }
@@ -117,7 +118,7 @@ struct Back<'a> {
     g: &'a mut Graph,
     values: &'a Values,
     choice: &'a Choice,
-    done: HashMap<(Id, Vec<(u32, AxisId)>), ExprId>,
+    done: FxHashMap<(Id, Vec<(u32, AxisId)>), ExprId>,
 }
 
 type Env = BTreeMap<u32, AxisId>;
@@ -132,7 +133,7 @@ pub fn value_of_node(
     node: &rules::term::Term,
     env: &Env,
 ) -> Option<ExprId> {
-    Back { g, values, choice, done: HashMap::new() }.node(id, node, env)
+    Back { g, values, choice, done: FxHashMap::default() }.node(id, node, env)
 }
 
 impl Back<'_> {

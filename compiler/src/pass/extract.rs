@@ -7,11 +7,13 @@
 use crate::rules;
 use crate::rules::term::{Op, Term};
 use egg::{Id, Language, RecExpr};
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// The chosen term of each class, with its cost.
 pub struct Choice {
-    best: HashMap<Id, (f64, Term)>,
+    best: FxHashMap<Id, (f64, Term)>,
 }
 
 impl Choice {
@@ -35,7 +37,7 @@ impl Choice {
 pub fn choose(g: &rules::Graph) -> Choice {
     let mut ids: Vec<Id> = g.classes().map(|c| c.id).collect();
     ids.sort();
-    let mut best: HashMap<Id, (f64, Term)> = HashMap::new();
+    let mut best: FxHashMap<Id, (f64, Term)> = FxHashMap::default();
     loop {
         let mut changed = false;
         for &id in &ids {
@@ -57,7 +59,7 @@ pub fn choose(g: &rules::Graph) -> Choice {
     }
 }
 
-fn cost(g: &rules::Graph, class: Id, node: &Term, best: &HashMap<Id, (f64, Term)>) -> Option<f64> {
+fn cost(g: &rules::Graph, class: Id, node: &Term, best: &FxHashMap<Id, (f64, Term)>) -> Option<f64> {
     let mut free: BTreeSet<u32> = BTreeSet::new();
     let mut total = 0.0;
     for &c in node.children() {
@@ -107,19 +109,26 @@ pub fn rules_between(g: &mut rules::Graph, from: &RecExpr<Term>, to: &RecExpr<Te
     if tree_size(from) > LARGE || tree_size(to) > LARGE {
         return found;
     }
-    let mut explanation = g.explain_equivalence(from, to);
-    for term in explanation.make_flat_explanation() {
-        collect(term, &mut found);
-    }
+    let explanation = g.explain_equivalence(from, to);
+    let mut seen = FxHashSet::default();
+    explanation.explanation_trees.iter().for_each(|t| collect(t, &mut seen, &mut found));
     found
 }
 
-fn collect(term: &egg::FlatTerm<Term>, found: &mut Vec<String>) {
+/// Proofs share parts: each is looked at once.
+fn collect(
+    term: &Rc<egg::TreeTerm<Term>>,
+    seen: &mut FxHashSet<*const egg::TreeTerm<Term>>,
+    found: &mut Vec<String>,
+) {
+    if !seen.insert(Rc::as_ptr(term)) {
+        return;
+    }
     for rule in [term.forward_rule, term.backward_rule].into_iter().flatten() {
         let name = rule.to_string();
         if !found.contains(&name) {
             found.push(name);
         }
     }
-    term.children.iter().for_each(|c| collect(c, found));
+    term.child_proofs.iter().flatten().for_each(|c| collect(c, seen, found));
 }

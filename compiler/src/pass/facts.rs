@@ -3,7 +3,8 @@
 //! Every question is answered once an expression (they are interned), so asking is cheap.
 
 use crate::ir::graph::*;
-use rustc_hash::FxHashSet;
+use crate::lower::fold_pattern::{self, Chain};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -15,6 +16,8 @@ pub struct Facts {
     folds: Known<bool>,
     checked: Known<bool>,
     reads: Known<Rc<BTreeSet<TensorId>>>,
+    speculable: Known<bool>,
+    chains: FxHashMap<(TensorId, Vec<AxisId>, ExprId), Result<Rc<Chain>, String>>,
 }
 
 /// One answer for each expression, by its number.
@@ -116,6 +119,22 @@ impl Facts {
         h
     }
 
+    /// May it be evaluated where the program does not evaluate it? Its reads are in bounds whatever led to them, and none
+    /// can fault.
+    pub fn speculable(&mut self, g: &Graph, e: ExprId) -> bool {
+        if let Some(&yes) = self.speculable.get(&e) {
+            return yes;
+        }
+        let own = match g.expr(e) {
+            Expr::Read(Read { access: Access::Checked, .. }) => false,
+            Expr::Read(r) if r.access == Access::Proven => super::bounds::read_is_safe(g, r),
+            _ => true,
+        };
+        let yes = own && g.children(e).into_iter().all(|c| self.speculable(g, c));
+        self.speculable.insert(e, yes);
+        yes
+    }
+
     /// The tensors it reads.
     pub fn reads(&mut self, g: &Graph, e: ExprId) -> Rc<BTreeSet<TensorId>> {
         if let Some(r) = self.reads.get(&e) {
@@ -128,6 +147,13 @@ impl Facts {
         let set = union(parts);
         self.reads.insert(e, set.clone());
         set
+    }
+
+    /// The chain of two products that a definition is, or why it is none.
+    pub fn chain(&mut self, g: &Graph, d: &Define) -> Result<Rc<Chain>, String> {
+        let key = (d.target, d.axes.clone(), d.value);
+        let found = self.chains.entry(key).or_insert_with(|| fold_pattern::takes(g, d).map(Rc::new));
+        found.clone()
     }
 
     /// Every tensor that a statement reads, the base of an update too.

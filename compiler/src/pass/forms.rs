@@ -38,7 +38,7 @@ pub fn of_define(
         _ => {}
     }
     if contracts {
-        let chained = crate::lower::fold_pattern::takes(g, d).is_ok();
+        let chained = facts.chain(g, d).is_ok();
         return if chained { Form::Fold } else { Form::Contract };
     }
     match rows::analyse(g, facts, &[i]) {

@@ -11,7 +11,8 @@ use crate::rules::analysis::{self, Axis};
 use crate::rules::term::{How, Op, Term};
 use crate::rules::{self, Class, Limits};
 use egg::Id;
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The e-graph of some statements, and how to come back.
@@ -22,7 +23,7 @@ pub struct Values {
     /// Opaque folds: the expression, and the axes that its children stand for.
     pub opaque: Vec<(ExprId, Vec<AxisId>)>,
     /// Where in the source a class first came from.
-    pub spans: HashMap<Id, girih_dsl::ast::Span>,
+    pub spans: FxHashMap<Id, girih_dsl::ast::Span>,
     /// The expression that a class first came from, with its free axes by their names: for tests that compare all of
     /// a class.
     #[cfg(test)]
@@ -67,7 +68,7 @@ pub fn build(g: &Graph, stmts: &[usize], explain: bool) -> Values {
         egraph,
         stmts: Vec::new(),
         opaque: Vec::new(),
-        spans: HashMap::new(),
+        spans: FxHashMap::default(),
         #[cfg(test)]
         origins: BTreeMap::new(),
         axis_names: Vec::new(),
@@ -77,14 +78,14 @@ pub fn build(g: &Graph, stmts: &[usize], explain: bool) -> Values {
         facts: Facts::default(),
         values,
         known: BTreeMap::new(),
-        env: HashMap::new(),
-        done: HashMap::new(),
+        env: FxHashMap::default(),
+        done: FxHashMap::default(),
     };
     for &s in stmts {
         let parts = b.stmt(&g.stmts[s]);
         b.values.stmts.push(StmtValues { stmt: s, parts });
     }
-    b.values.egraph.rebuild();
+    rules::rebuild(&mut b.values.egraph);
     b.values
 }
 
@@ -93,8 +94,8 @@ struct Builder<'a> {
     facts: Facts,
     values: Values,
     known: BTreeMap<Axis, u32>,
-    env: HashMap<AxisId, u32>,
-    done: HashMap<ExprId, Id>,
+    env: FxHashMap<AxisId, u32>,
+    done: FxHashMap<ExprId, Id>,
 }
 
 impl Builder<'_> {

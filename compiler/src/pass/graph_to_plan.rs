@@ -5,17 +5,18 @@
 //! computed again and again become definitions (`hoist`). From there a search in a model of the device looks for a better
 //! set of stored values (`stored`); what is left is grouped into kernels (`group`).
 
+use super::facts::Facts;
 use super::{egraph_to_plan, group, hoist, inline, stored};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
 use crate::lower::contract_codes;
 use crate::lower::contract_pattern::{self, ContractShape};
 use crate::lower::contract_phases;
-use crate::lower::fold_pattern;
 use crate::rules::Class;
 use girih_dsl::ast::Span;
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the caller may ask of the planner.
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
 
 /// Groups what is to be stored into kernels.
 fn finish(found: Graph, written: &Graph, options: &PlanOptions, mut notes: Vec<String>) -> Plan {
-    let takes = |g: &Graph, d: &Define| contracts(g, d, options.force);
+    let takes = remembering(options.force);
     let kernels = group::group(&found, options.force, &takes, &mut notes);
     let mut said = BTreeSet::new();
     notes.retain(|n| said.insert(n.clone()));
@@ -173,21 +174,17 @@ fn moved(g: &Graph) -> i64 {
 
 /// What the model says that a plan's kernels take, in microseconds.
 pub fn cost(p: &Plan) -> f64 {
-    let mut facts = super::facts::Facts::default();
+    let mut facts = Facts::default();
     p.kernels.iter().map(|k| super::model::kernel(&p.graph, &mut facts, &k.stmts, k.form)).sum()
 }
 
 /// `contracts` for the expressions of one graph, which may grow.
 fn remembering(force: Option<Form>) -> impl Fn(&Graph, &Define) -> bool {
-    let known: RefCell<HashMap<(TensorId, Vec<AxisId>, ExprId), bool>> = RefCell::default();
+    let known: RefCell<(Facts, FxHashMap<(TensorId, Vec<AxisId>, ExprId), bool>)> = RefCell::default();
     move |g, d| {
+        let (facts, known) = &mut *known.borrow_mut();
         let key = (d.target, d.axes.clone(), d.value);
-        if let Some(&yes) = known.borrow().get(&key) {
-            return yes;
-        }
-        let yes = contracts(g, d, force);
-        known.borrow_mut().insert(key, yes);
-        yes
+        *known.entry(key).or_insert_with(|| contracts(g, facts, d, force))
     }
 }
 
@@ -195,21 +192,21 @@ fn remembering(force: Option<Form>) -> impl Fn(&Graph, &Define) -> bool {
 pub fn egraph_text(graph: &Graph, options: &PlanOptions) -> String {
     let mut graph = graph.clone();
     let wishes = inline::Wishes::of(&graph);
-    let takes = |g: &Graph, d: &Define| contracts(g, d, options.force);
+    let takes = remembering(options.force);
     inline::inline(&mut graph, &wishes, &takes, &mut Vec::new());
     super::graph_to_egraph::describe(&graph)
 }
 
 /// Would the contract form take this definition as it is? Products of tiny matrices are loops in a thread, unless the
 /// form is forced.
-fn contracts(g: &Graph, d: &Define, force: Option<Form>) -> bool {
+fn contracts(g: &Graph, facts: &mut Facts, d: &Define, force: Option<Form>) -> bool {
     // Most definitions have no fold; recognising costs more than seeing that.
     let folds = inline::outer_folds(g, d.value);
     let any = force == Some(Form::Contract) || asks_for_a_product(g, d, &folds);
     !folds.is_empty()
         && (contract_pattern::takes(g, d, true)
             .is_ok_and(|s| any || is_large(&s) || contract_codes::suits(g, &s))
-            || fold_pattern::takes(g, d).is_ok()
+            || facts.chain(g, d).is_ok()
             || in_phases(g, d, any))
 }
 
@@ -269,19 +266,15 @@ fn is_large(s: &ContractShape) -> bool {
 
 /// Each statement a kernel of its own.
 fn each_statement(graph: Graph, options: &PlanOptions) -> Plan {
-    let mut facts = super::facts::Facts::default();
+    let mut facts = Facts::default();
     let mut kernels = Vec::new();
     let mut names = group::Names::default();
     for (i, s) in graph.stmts.iter().enumerate() {
         let form = match s {
-            Stmt::Define(d) => Some(super::forms::of_define(
-                &graph,
-                &mut facts,
-                i,
-                d,
-                options.force,
-                contracts(&graph, d, options.force),
-            )),
+            Stmt::Define(d) => {
+                let product = contracts(&graph, &mut facts, d, options.force);
+                Some(super::forms::of_define(&graph, &mut facts, i, d, options.force, product))
+            }
             s => super::forms::of_stmt(&graph, &mut facts, s, options.force),
         };
         if let Some(form) = form {

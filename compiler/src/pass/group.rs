@@ -10,7 +10,8 @@ use super::{model, rows};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
 use crate::lower::contract_pattern;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Chooses kernels for a graph's statements.
 pub fn group(
@@ -43,9 +44,9 @@ pub fn content(g: &Graph, stmts: impl IntoIterator<Item = usize>) -> Content {
 #[derive(Default)]
 pub struct Memory {
     pub facts: Facts,
-    fits: HashMap<(Form, Form, Content), Result<Form, String>>,
-    forms: HashMap<Content, Option<Form>>,
-    costs: HashMap<(Form, Content), f64>,
+    fits: FxHashMap<(Form, Form, Content), Result<Form, String>>,
+    forms: FxHashMap<Content, Option<Form>>,
+    costs: FxHashMap<(Form, Content), f64>,
 }
 
 impl Memory {

@@ -6,26 +6,34 @@
 
 use super::cost;
 use super::facts::{self, Facts};
+use super::group;
 use super::inline::{self, outer_folds};
 use super::rows;
 use super::sites::{self, Site};
 use super::subst::Subst;
 use crate::ir::graph::*;
 use crate::vocab::dtype::Value;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What hoisting asks about contractions: whether the form takes a definition as it is.
 pub type Takes<'a> = &'a dyn Fn(&Graph, &Define) -> bool;
 
-/// Definitions made so far by the shape of their value, free of axis names: equal values are stored once. They may be
-/// out of use in the graph at hand.
-pub type Known = BTreeMap<String, (TensorId, Stmt)>;
+/// What earlier runs over the same growing graph found.
+#[derive(Default)]
+pub struct Known {
+    /// Definitions made so far by the shape of their value, free of axis names: equal values are stored once. They may
+    /// be out of use in the graph at hand.
+    made: BTreeMap<String, (TensorId, Stmt)>,
+    /// What was chosen in statements of this content.
+    chosen: FxHashMap<group::Content, Vec<ExprId>>,
+}
 
 /// Hoists in every statement, and in what is hoisted.
 pub fn hoist(g: &mut Graph, takes: Takes, notes: &mut Vec<String>) {
     let end = g.stmts.len();
     let mut facts = Facts::default();
-    let mut known = Known::new();
+    let mut known = Known::default();
     Pass { g, facts: &mut facts, takes, notes, known: &mut known }.over(0, end);
 }
 
@@ -60,18 +68,28 @@ impl Pass<'_> {
     pub fn over(&mut self, first: usize, end: usize) {
         let (mut i, mut end) = (first, end);
         while i < end.min(self.g.stmts.len()) {
-            match self.choose(i) {
+            match self.chosen(i) {
                 chosen if chosen.is_empty() => i += 1,
                 chosen => end += self.lift(i, &chosen),
             }
         }
     }
 
+    fn chosen(&mut self, i: usize) -> Vec<ExprId> {
+        let content = group::content(self.g, [i]);
+        if let Some(chosen) = self.known.chosen.get(&content) {
+            return chosen.clone();
+        }
+        let chosen = self.choose(i);
+        self.known.chosen.insert(content, chosen.clone());
+        chosen
+    }
+
     /// The folds of a statement that should be hoisted next.
     fn choose(&mut self, i: usize) -> Vec<ExprId> {
         let s = self.g.stmts[i].clone();
         let sites: Vec<Site> =
-            rows::fold_sites(self.g, &s).into_iter().filter(|x| self.may_lift(&s, x)).collect();
+            rows::fold_sites(self.g, self.facts, &s).into_iter().filter(|x| self.may_lift(&s, x)).collect();
         if sites.is_empty() {
             return Vec::new();
         }
@@ -94,7 +112,7 @@ impl Pass<'_> {
         let members: Vec<TensorId> = if let Stmt::Recur(_) = s { s.targets() } else { Vec::new() };
         let reads = self.facts.reads(self.g, site.expr);
         let ranged = self.facts.free(self.g, site.expr).iter().all(|&a| self.g.axis_range(a).is_some());
-        ranged && !members.iter().any(|m| reads.contains(m)) && sites::speculable(self.g, site.expr)
+        ranged && !members.iter().any(|m| reads.contains(m)) && self.facts.speculable(self.g, site.expr)
     }
 
     /// Is the fold the only thing of the statement, at the same points?
@@ -247,7 +265,7 @@ impl Pass<'_> {
 
     fn definition(&mut self, i: usize, e: ExprId, free: &[AxisId]) -> (TensorId, Stmt) {
         let key = super::shape::key(self.g, e, free);
-        if let Some(made) = self.known.get(&key) {
+        if let Some(made) = self.known.made.get(&key) {
             return made.clone();
         }
         let target = *self.g.stmts[i].targets().last().expect("statements with folds have targets");
@@ -255,9 +273,9 @@ impl Pass<'_> {
             Expr::Fold(Fold { combine: Combine::Builtin(m), .. }) => m.name().to_string(),
             _ => "fold".to_string(),
         };
-        let name = format!("{}.{word}{}", self.name(target), self.known.len());
+        let name = format!("{}.{word}{}", self.name(target), self.known.made.len());
         let made = define(self.g, name, e, free);
-        self.known.insert(key, made.clone());
+        self.known.made.insert(key, made.clone());
         made
     }
 

@@ -64,7 +64,7 @@ pub fn inline(
         if readers.is_empty() {
             continue;
         }
-        let plan = Candidate::new(g, i, &d, readers);
+        let plan = Candidate::new(g, &mut facts, i, &d, readers);
         match plan.verdict(g, &mut facts, wishes, takes) {
             Ok(why) => {
                 plan.apply(g);
@@ -99,7 +99,7 @@ pub fn put_in(g: &mut Graph, facts: &mut Facts, i: usize, wishes: &Wishes) -> Re
     if facts.has_fold(g, d.value) && targets.iter().any(|t| wishes.products.contains(t)) {
         return Err("a tile block asks for its reader as a product".into());
     }
-    let plan = Candidate::new(g, i, &d, readers);
+    let plan = Candidate::new(g, facts, i, &d, readers);
     plan.legal(g, facts)?;
     plan.small(g)?;
     plan.product_stays_whole(g, facts)?;
@@ -110,7 +110,7 @@ pub fn put_in(g: &mut Graph, facts: &mut Facts, i: usize, wishes: &Wishes) -> Re
 /// Puts definition `i` into one of its readers alone; or says why that may not be done. Other readers go on reading it.
 pub fn put_in_one(g: &mut Graph, facts: &mut Facts, i: usize, reader: usize) -> Result<(), String> {
     let Stmt::Define(d) = g.stmts[i].clone() else { return Err("it is no definition".into()) };
-    let plan = Candidate::new(g, i, &d, vec![reader]);
+    let plan = Candidate::new(g, facts, i, &d, vec![reader]);
     plan.legal(g, facts)?;
     plan.apply(g);
     Ok(())
@@ -168,8 +168,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn new(g: &Graph, stmt: usize, d: &Define, readers: Vec<usize>) -> Candidate {
-        let sites = readers.iter().map(|&j| (j, read_sites(g, &g.stmts[j], d.target))).collect();
+    fn new(g: &Graph, facts: &mut Facts, stmt: usize, d: &Define, readers: Vec<usize>) -> Candidate {
+        let sites = readers.iter().map(|&j| (j, read_sites(g, facts, &g.stmts[j], d.target))).collect();
         let kept = g.outputs.iter().any(|o| o.tensor == d.target);
         Candidate { stmt, define: d.clone(), readers, sites, kept }
     }
@@ -484,13 +484,13 @@ fn product(g: &Graph, e: ExprId) -> Option<(ExprId, ExprId)> {
     }
 }
 
-fn read_sites(g: &Graph, s: &Stmt, t: TensorId) -> Vec<Site> {
+fn read_sites(g: &Graph, facts: &mut Facts, s: &Stmt, t: TensorId) -> Vec<Site> {
     let mut found = Vec::new();
     sites::visit(g, s, &mut |site| {
         if matches!(g.expr(site.expr), Expr::Read(r) if r.tensor == t) {
             found.push(site.clone());
         }
-        true
+        facts.reads(g, site.expr).contains(&t)
     });
     found
 }

@@ -13,7 +13,6 @@ use crate::ir::graph::*;
 use crate::ir::plan::Form;
 use crate::lower::contract_pattern::{self, ContractShape, Contraction, Factor};
 use crate::lower::contract_phases;
-use crate::lower::fold_pattern;
 use crate::vocab::dtype::DType;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +22,7 @@ pub fn kernel(g: &Graph, facts: &mut Facts, stmts: &[usize], form: Form) -> f64 
     let bytes = traffic(g, facts, stmts);
     let seconds = match form {
         Form::Contract => contract(g, facts, stmts, bytes),
-        Form::Fold => fold(g, stmts, bytes),
+        Form::Fold => fold(g, facts, stmts, bytes),
         Form::Row => row(g, facts, stmts, bytes),
         _ => None,
     };
@@ -221,10 +220,10 @@ fn share_a(g: &Graph, shape: &ContractShape) -> bool {
 }
 
 /// Two products, one after the other, in blocks of rows.
-fn fold(g: &Graph, stmts: &[usize], bytes: Traffic) -> Option<f64> {
+fn fold(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Option<f64> {
     let [s] = stmts[..] else { return None };
     let Stmt::Define(d) = &g.stmts[s] else { return None };
-    let chain = fold_pattern::takes(g, d).ok()?;
+    let chain = facts.chain(g, d).ok()?;
     let [rows, inner, terms, columns] = chain.sizes().map(|n| n as f64);
     let batch = ContractShape::points(&chain.outer.batch) as f64;
     let tiles = batch * (rows / cost::TILE).ceil();

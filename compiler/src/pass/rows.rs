@@ -195,7 +195,7 @@ impl<'a> Group<'a> {
     /// The row-level folds of a statement in an order in which they can run.
     fn row_folds(&mut self, s: &Stmt, rows: &BTreeSet<AxisId>) -> Result<Vec<RowFold>, String> {
         let mut found: BTreeMap<ExprId, Vec<(ExprId, bool)>> = BTreeMap::new();
-        let reached = fold_sites(self.g, s);
+        let reached = fold_sites(self.g, self.facts, s);
         for site in &reached {
             if !self.facts.free(self.g, site.expr).iter().all(|a| rows.contains(a)) {
                 continue;
@@ -212,7 +212,7 @@ impl<'a> Group<'a> {
         for (&e, guard) in &found {
             let mut at = reached.iter().filter(|s| s.expr == e);
             let all_guarded = at.all(|s| !s.partial && s.conds.iter().all(|c| guard.contains(c)));
-            if !all_guarded && !sites::speculable(self.g, e) {
+            if !all_guarded && !self.facts.speculable(self.g, e) {
                 return Err("a reduction that may be read out of bounds where its condition is false".into());
             }
         }
@@ -273,13 +273,13 @@ fn note(g: &Graph, slot: &mut Option<AxisId>, index: ExprId, d: &Define) -> Resu
 }
 
 /// The sites of all folds of a statement.
-pub fn fold_sites(g: &Graph, s: &Stmt) -> Vec<Site> {
+pub fn fold_sites(g: &Graph, facts: &mut Facts, s: &Stmt) -> Vec<Site> {
     let mut found = Vec::new();
     sites::visit(g, s, &mut |site| {
         if matches!(g.expr(site.expr), Expr::Fold(_)) {
             found.push(site.clone());
         }
-        true
+        facts.has_fold(g, site.expr)
     });
     found
 }

@@ -1,12 +1,12 @@
 //! A key of an expression that does not depend on how its axes are named: equal keys, equal values.
 
 use crate::ir::graph::*;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::fmt::Write;
 
 /// The key of `e` with its free axes in this order. Shared parts are written once and referred to by number.
 pub fn key(g: &Graph, e: ExprId, free: &[AxisId]) -> String {
-    let mut k = Key { g, axes: HashMap::new(), done: HashMap::new(), out: String::new() };
+    let mut k = Key { g, axes: FxHashMap::default(), done: FxHashMap::default(), out: String::new() };
     for &a in free {
         let range = g.axis_range(a);
         let n = k.axes.len();
@@ -19,8 +19,8 @@ pub fn key(g: &Graph, e: ExprId, free: &[AxisId]) -> String {
 
 struct Key<'a> {
     g: &'a Graph,
-    axes: HashMap<AxisId, usize>,
-    done: HashMap<ExprId, usize>,
+    axes: FxHashMap<AxisId, usize>,
+    done: FxHashMap<ExprId, usize>,
     out: String,
 }
 

@@ -1,9 +1,8 @@
 //! Where in a statement something is evaluated: in which scope, and whether always.
 
-use super::bounds;
 use super::facts;
 use crate::ir::graph::*;
-use std::collections::HashSet;
+use rustc_hash::FxHashSet;
 
 /// One way to reach an expression from a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +38,7 @@ pub fn stmt_axes(s: &Stmt) -> Vec<AxisId> {
 
 /// Visits every expression of a statement, each way it is reached once. `enter` says whether to look below.
 pub fn visit(g: &Graph, s: &Stmt, enter: &mut dyn FnMut(&Site) -> bool) {
-    let mut walk = Walk { g, seen: HashSet::new(), enter };
+    let mut walk = Walk { g, seen: FxHashSet::default(), enter };
     let top = |expr, axes: &[AxisId], conds| Site {
         expr,
         scope: axes.to_vec(),
@@ -67,7 +66,7 @@ fn guarded(walk: &mut Walk, axes: &[AxisId], cond: Option<ExprId>, values: &[Exp
 
 struct Walk<'a> {
     g: &'a Graph,
-    seen: HashSet<Site>,
+    seen: FxHashSet<Site>,
     enter: &'a mut dyn FnMut(&Site) -> bool,
 }
 
@@ -119,26 +118,7 @@ fn branch(site: &Site, expr: ExprId, cond: ExprId, taken: bool) -> Site {
     s
 }
 
-/// May an expression be evaluated where the program does not evaluate it? Its reads are in bounds whatever led to
-/// them, and none can fault.
+/// May an expression be evaluated where the program does not evaluate it? Passes that ask often ask their [`facts::Facts`].
 pub fn speculable(g: &Graph, e: ExprId) -> bool {
-    let mut seen = HashSet::new();
-    let mut stack = vec![e];
-    while let Some(x) = stack.pop() {
-        if !seen.insert(x) {
-            continue;
-        }
-        if let Expr::Read(r) = g.expr(x) {
-            let safe = match r.access {
-                Access::Else(_) => true,
-                Access::Proven => bounds::read_is_safe(g, r),
-                Access::Checked => false,
-            };
-            if !safe {
-                return false;
-            }
-        }
-        stack.extend(g.children(x));
-    }
-    true
+    facts::Facts::default().speculable(g, e)
 }

@@ -20,7 +20,8 @@ use crate::ir::graph::*;
 use crate::lower::fold_pattern;
 use crate::vocab::dtype::Ty;
 use girih_dsl::ast::Span;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Rounds over all candidates.
@@ -116,14 +117,14 @@ struct Search<'a> {
     takes: Takes<'a>,
     names: &'a BTreeMap<Span, String>,
     hoisted: hoist::Known,
-    lifted: hoist::Known,
-    windows: HashMap<Content, f64>,
+    lifted: BTreeMap<String, (TensorId, Stmt)>,
+    windows: FxHashMap<Content, f64>,
     /// Costs after a move from a window's content.
-    tried: HashMap<(Move, Content), f64>,
+    tried: FxHashMap<(Move, Content), f64>,
     /// What is said of each candidate.
     verdicts: BTreeMap<String, String>,
     /// Where the statements stand and who reads what: of `g` as it is between trials.
-    at: HashMap<TensorId, usize>,
+    at: FxHashMap<TensorId, usize>,
     readers: Readers,
     /// Products may be chained.
     chain: bool,
@@ -152,7 +153,7 @@ impl<'a> Search<'a> {
         chain: bool,
     ) -> Search<'a> {
         let mut s = Search {
-            at: HashMap::new(),
+            at: FxHashMap::default(),
             readers: Readers::of(g, &mut Facts::default()),
             chain,
             g,
@@ -160,10 +161,10 @@ impl<'a> Search<'a> {
             wishes,
             takes,
             names,
-            hoisted: hoist::Known::new(),
-            lifted: hoist::Known::new(),
-            windows: HashMap::new(),
-            tried: HashMap::new(),
+            hoisted: hoist::Known::default(),
+            lifted: BTreeMap::new(),
+            windows: FxHashMap::default(),
+            tried: FxHashMap::default(),
             verdicts: BTreeMap::new(),
         };
         s.look();
@@ -364,7 +365,7 @@ impl<'a> Search<'a> {
         for step in 0..STEPS {
             let at = self.position(t).ok_or("it is not there")?;
             let Stmt::Define(d) = self.g.stmts[at].clone() else { break };
-            match fold_pattern::takes(self.g, &d) {
+            match self.memory.facts.chain(self.g, &d) {
                 // It is one already.
                 Ok(_) if step == 0 => return Err(fold_pattern::NO_FOLD.into()),
                 Ok(_) => return Ok(vec![t]),
@@ -520,7 +521,7 @@ impl<'a> Search<'a> {
         if !self.wishes.inline.is_empty() {
             return found;
         }
-        let mut gain: HashMap<String, f64> = HashMap::new();
+        let mut gain: FxHashMap<String, f64> = FxHashMap::default();
         for i in 0..self.g.stmts.len() {
             let s = self.g.stmts[i].clone();
             if matches!(s, Stmt::Recur(_) | Stmt::Table { .. }) {
@@ -541,8 +542,12 @@ impl<'a> Search<'a> {
 
     /// Candidates of one statement, with the most that storing each can gain.
     fn inside_one(&mut self, s: &Stmt) -> Vec<(ExprId, f64)> {
-        let mut walk =
-            Walk { g: self.g, facts: &mut self.memory.facts, seen: HashSet::new(), found: BTreeMap::new() };
+        let mut walk = Walk {
+            g: self.g,
+            facts: &mut self.memory.facts,
+            seen: FxHashSet::default(),
+            found: BTreeMap::new(),
+        };
         let axes = sites::stmt_axes(s);
         for e in facts::roots(s) {
             walk.go(e, &axes, None);
@@ -564,7 +569,7 @@ impl<'a> Search<'a> {
             && self.g.ty(e) != Ty::Bool
             && !self.memory.facts.reads(self.g, e).is_empty()
             && facts::volume(self.g, &free) * 8.0 < MOST_BYTES
-            && sites::speculable(self.g, e)
+            && self.memory.facts.speculable(self.g, e)
     }
 }
 
@@ -572,7 +577,7 @@ impl<'a> Search<'a> {
 fn appearing(g: &Graph, facts: &mut Facts, e: ExprId) -> Vec<AxisId> {
     let free = facts.free(g, e);
     let mut order = Vec::new();
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let mut stack = vec![e];
     while let Some(x) = stack.pop() {
         if !seen.insert(x) {
@@ -592,7 +597,7 @@ fn appearing(g: &Graph, facts: &mut Facts, e: ExprId) -> Vec<AxisId> {
 struct Walk<'a> {
     g: &'a Graph,
     facts: &'a mut Facts,
-    seen: HashSet<(ExprId, Vec<AxisId>)>,
+    seen: FxHashSet<(ExprId, Vec<AxisId>)>,
     found: BTreeMap<ExprId, f64>,
 }
 

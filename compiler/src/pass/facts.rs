@@ -17,6 +17,9 @@ pub struct Facts {
     checked: Known<bool>,
     reads: Known<Rc<BTreeSet<TensorId>>>,
     speculable: Known<bool>,
+    read_list: Known<Rc<Vec<Read>>>,
+    /// The sites of a definition's folds, by its axes and value (`rows::fold_sites`).
+    pub fold_sites: FxHashMap<(Vec<AxisId>, ExprId), Rc<Vec<super::sites::Site>>>,
     chains: FxHashMap<(TensorId, Vec<AxisId>, ExprId), Result<Rc<Chain>, String>>,
 }
 
@@ -147,6 +150,19 @@ impl Facts {
         let set = union(parts);
         self.reads.insert(e, set.clone());
         set
+    }
+
+    /// Every read in it, by the number of its expression.
+    pub fn reads_in(&mut self, g: &Graph, e: ExprId) -> Rc<Vec<Read>> {
+        if let Some(known) = self.read_list.get(&e) {
+            return known.clone();
+        }
+        let mut all = super::inline::below(g, e);
+        all.sort();
+        let read = |x: ExprId| if let Expr::Read(r) = g.expr(x) { Some(r.clone()) } else { None };
+        let found: Rc<Vec<Read>> = Rc::new(all.into_iter().filter_map(read).collect());
+        self.read_list.insert(e, found.clone());
+        found
     }
 
     /// The chain of two products that a definition is, or why it is none.

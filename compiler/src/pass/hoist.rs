@@ -88,8 +88,11 @@ impl Pass<'_> {
     /// The folds of a statement that should be hoisted next.
     fn choose(&mut self, i: usize) -> Vec<ExprId> {
         let s = self.g.stmts[i].clone();
-        let sites: Vec<Site> =
-            rows::fold_sites(self.g, self.facts, &s).into_iter().filter(|x| self.may_lift(&s, x)).collect();
+        let sites: Vec<Site> = rows::fold_sites(self.g, self.facts, &s)
+            .iter()
+            .filter(|x| self.may_lift(&s, x))
+            .cloned()
+            .collect();
         if sites.is_empty() {
             return Vec::new();
         }

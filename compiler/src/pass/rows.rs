@@ -10,6 +10,7 @@ use super::inline::outer_folds;
 use super::sites::{self, Site};
 use crate::ir::graph::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// One statement of a row kernel.
 #[derive(Clone, Debug)]
@@ -108,7 +109,7 @@ impl<'a> Group<'a> {
     /// Which axes of `d` are the kernel's rows: told by the targets it reads, else by an input it shares.
     fn align(&mut self, d: &Define) -> Result<Vec<AxisId>, String> {
         let mut map: Vec<Option<AxisId>> = vec![None; self.ranges.len()];
-        let reads = reads_in(self.g, d.value);
+        let reads = self.facts.reads_in(self.g, d.value);
         for (target, rows) in self.anchors.iter().map(|(d, r)| (*d, r)) {
             for r in reads.iter().filter(|r| r.tensor == target.target) {
                 for (k, row) in rows.iter().enumerate() {
@@ -130,9 +131,9 @@ impl<'a> Group<'a> {
         Ok(rows)
     }
 
-    fn align_by_inputs(&self, d: &Define, reads: &[Read], map: &mut [Option<AxisId>]) {
+    fn align_by_inputs(&mut self, d: &Define, reads: &[Read], map: &mut [Option<AxisId>]) {
         for (other, rows) in &self.anchors {
-            for theirs in reads_in(self.g, other.value) {
+            for theirs in self.facts.reads_in(self.g, other.value).iter() {
                 for ours in reads.iter().filter(|r| r.tensor == theirs.tensor) {
                     for (&i, &j) in theirs.index.iter().zip(&ours.index) {
                         let (Expr::Axis(a), Expr::Axis(b)) = (self.g.expr(i), self.g.expr(j)) else {
@@ -164,7 +165,7 @@ impl<'a> Group<'a> {
         let inner: Vec<AxisId> = d.axes.iter().copied().filter(|a| !own.contains(a)).collect();
         let level = folds.iter().map(|f| f.level + 1).max().unwrap_or(0);
         let read_level =
-            reads_in(self.g, d.value).iter().filter_map(|r| self.levels.get(&r.tensor)).max().copied();
+            self.facts.reads(self.g, d.value).iter().filter_map(|t| self.levels.get(t)).max().copied();
         let ready = level.max(read_level.unwrap_or(0));
         self.levels.insert(d.target, ready);
         self.anchors.push((d, rows.clone()));
@@ -172,8 +173,8 @@ impl<'a> Group<'a> {
     }
 
     /// Targets of the kernel may be read at the row only, and only if they hold one value a row.
-    fn check_reads(&self, d: &Define, rows: &[AxisId]) -> Result<(), String> {
-        for r in reads_in(self.g, d.value) {
+    fn check_reads(&mut self, d: &Define, rows: &[AxisId]) -> Result<(), String> {
+        for r in self.facts.reads_in(self.g, d.value).iter() {
             let Some((target, theirs)) = self.anchors.iter().find(|(t, _)| t.target == r.tensor) else {
                 continue;
             };
@@ -196,7 +197,7 @@ impl<'a> Group<'a> {
     fn row_folds(&mut self, s: &Stmt, rows: &BTreeSet<AxisId>) -> Result<Vec<RowFold>, String> {
         let mut found: BTreeMap<ExprId, Vec<(ExprId, bool)>> = BTreeMap::new();
         let reached = fold_sites(self.g, self.facts, s);
-        for site in &reached {
+        for site in reached.iter() {
             if !self.facts.free(self.g, site.expr).iter().all(|a| rows.contains(a)) {
                 continue;
             }
@@ -273,7 +274,22 @@ fn note(g: &Graph, slot: &mut Option<AxisId>, index: ExprId, d: &Define) -> Resu
 }
 
 /// The sites of all folds of a statement.
-pub fn fold_sites(g: &Graph, facts: &mut Facts, s: &Stmt) -> Vec<Site> {
+pub fn fold_sites(g: &Graph, facts: &mut Facts, s: &Stmt) -> Rc<Vec<Site>> {
+    match s {
+        Stmt::Define(d) => {
+            let key = (d.axes.clone(), d.value);
+            if let Some(known) = facts.fold_sites.get(&key) {
+                return known.clone();
+            }
+            let found = Rc::new(look_for_folds(g, facts, s));
+            facts.fold_sites.insert(key, found.clone());
+            found
+        }
+        _ => Rc::new(look_for_folds(g, facts, s)),
+    }
+}
+
+fn look_for_folds(g: &Graph, facts: &mut Facts, s: &Stmt) -> Vec<Site> {
     let mut found = Vec::new();
     sites::visit(g, s, &mut |site| {
         if matches!(g.expr(site.expr), Expr::Fold(_)) {
@@ -282,17 +298,6 @@ pub fn fold_sites(g: &Graph, facts: &mut Facts, s: &Stmt) -> Vec<Site> {
         facts.has_fold(g, site.expr)
     });
     found
-}
-
-fn reads_in(g: &Graph, e: ExprId) -> Vec<Read> {
-    let mut all = super::inline::below(g, e);
-    all.sort();
-    all.into_iter()
-        .filter_map(|x| match g.expr(x) {
-            Expr::Read(r) => Some(r.clone()),
-            _ => None,
-        })
-        .collect()
 }
 
 /// Would a block a row keep the device busy? Few rows must be short, or their work is too little to matter.

@@ -37,6 +37,8 @@ pub struct Compiled {
 /// Where the time of a compile went.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompileTimes {
+    /// Finding out what was tuned.
+    pub lookup: Duration,
     /// From the graph to CUDA text.
     pub lower: Duration,
     /// From CUDA text to a cubin: NVRTC, or the cache.
@@ -147,6 +149,12 @@ impl Compiled {
     /// The same with more to say.
     pub(crate) fn with_notes(mut self, notes: Vec<String>) -> Compiled {
         self.notes.extend(notes);
+        self
+    }
+
+    /// The same after so long a look for what was tuned.
+    pub(crate) fn with_lookup(mut self, lookup: Duration) -> Compiled {
+        self.times.lookup = lookup;
         self
     }
 

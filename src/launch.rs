@@ -22,6 +22,21 @@ impl Launch {
         Ok(self.prepared.launch(stream)?)
     }
 
+    /// Starts each part of the work in order, with the names of its kernels: for profiles.
+    pub(crate) fn launch_parts(
+        &mut self,
+        stream: &Stream,
+        each: &mut dyn FnMut(&[String], &mut dyn FnMut() -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        for part in 0..self.prepared.parts().len() {
+            let program = self.prepared.executable().program();
+            let kernels = self.prepared.parts()[part].iter();
+            let names: Vec<String> = kernels.map(|&k| program.kernels[k].name.clone()).collect();
+            each(&names, &mut || Ok(self.prepared.launch_part(part, stream)?))?;
+        }
+        Ok(())
+    }
+
     /// Fills results and workspace with NaN patterns, so that what is not written shows.
     pub fn poison(&mut self, stream: &Stream) -> Result<()> {
         Ok(self.prepared.poison(0xff, stream)?)

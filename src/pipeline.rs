@@ -40,25 +40,37 @@ pub enum Fusion {
     Direct,
     /// A kernel for each statement.
     Apart,
+    /// The search's n-th alternative, from 1; 0 is `Searched`.
+    Plan(u8),
 }
+
+/// Plans that the search gives beside each other, its best among them.
+pub const PLANS: usize = 8;
 
 impl Fusion {
     pub const ALL: [Fusion; 3] = [Fusion::Searched, Fusion::Direct, Fusion::Apart];
 
-    pub fn name(self) -> &'static str {
+    /// The named ways first, then the search's alternatives: those that exist and differ are tuned.
+    pub fn each() -> impl Iterator<Item = Fusion> {
+        Fusion::ALL.into_iter().chain((1..PLANS as u8).map(Fusion::Plan))
+    }
+
+    /// `searched`, `direct`, `apart`, or `plan 2`.
+    pub fn name(self) -> String {
         match self {
-            Fusion::Searched => "searched",
-            Fusion::Direct => "direct",
-            Fusion::Apart => "apart",
+            Fusion::Searched => "searched".into(),
+            Fusion::Direct => "direct".into(),
+            Fusion::Apart => "apart".into(),
+            Fusion::Plan(n) => format!("plan {n}"),
         }
     }
 
     pub fn parse(name: &str) -> Option<Fusion> {
-        Fusion::ALL.into_iter().find(|f| f.name() == name)
+        Fusion::each().find(|f| f.name() == name)
     }
 
     pub fn plan_options(self, force: Option<Form>) -> PlanOptions {
-        let (fuse, search) = (self != Fusion::Apart, self == Fusion::Searched);
+        let (fuse, search) = (self != Fusion::Apart, matches!(self, Fusion::Searched | Fusion::Plan(_)));
         PlanOptions { force, fuse, search, ..PlanOptions::default() }
     }
 }
@@ -120,8 +132,13 @@ pub fn plan_options(options: &Options) -> PlanOptions {
     PlanOptions { chain, ..options.fusion.plan_options(options.form) }
 }
 
-/// The plan of a graph under the same options.
+/// The plan of a graph under the same options. Of an alternative that this graph has not, the search's best.
 pub fn graph_to_plan(graph: &Graph, options: &Options) -> Plan {
+    if let Fusion::Plan(n) = options.fusion
+        && let Some(other) = graph_to_plans(graph, options, PLANS).into_iter().nth(n.into())
+    {
+        return other.plan;
+    }
     graph_to_plan::plan(&for_target(graph, options), &plan_options(options))
 }
 

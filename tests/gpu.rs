@@ -12,7 +12,7 @@ use std::time::Instant;
 type Test = Result<(), Failed>;
 
 /// Name, and the test on a device.
-const TESTS: [(&str, fn(&Device) -> Test); 16] = [
+const TESTS: [(&str, fn(&Device) -> Test); 17] = [
     ("programs_are_right", programs_are_right),
     ("rank_0", rank_0),
     ("empty_launch_between_full_ones", empty_launch_between_full_ones),
@@ -29,6 +29,7 @@ const TESTS: [(&str, fn(&Device) -> Test); 16] = [
     ("small_and_large_shared_memory_in_turn", small_and_large_shared_memory_in_turn),
     ("repeats_bit_for_bit", repeats_bit_for_bit),
     ("a_launch_takes_little_host_time", a_launch_takes_little_host_time),
+    ("a_package_runs_without_the_compiler", a_package_runs_without_the_compiler),
 ];
 
 fn main() {
@@ -428,4 +429,54 @@ fn bare_launch_us(device: &Device) -> Result<f64, Failed> {
     }
     times.sort_by(f64::total_cmp);
     Ok(times[times.len() / 2])
+}
+
+/// Kernels with a scalar, a product through tensor maps, and two buckets: built, opened and launched.
+const PACKED: &str = "op f[M, N, K](x: bf16[M, K], w: bf16[N, K], a: f32 = 2) -> (y: bf16[M, N], t: f32[N]) {
+    y[m, n] = a * sum[k](x[m, k] * w[n, k])
+    t[n] = sum[k](w[n, k])
+}";
+
+fn a_package_runs_without_the_compiler(device: &Device) -> Test {
+    let folder = std::env::temp_dir().join(format!("girih-package-{}", std::process::id()));
+    let kernel = Kernel::from_text("f.tile", PACKED)?;
+    let at = |m: i64| Ok::<_, girih::Error>(kernel.op("f")?.dim("M", m).dim("N", 128).dim("K", 128));
+    let ops = [at(128)?, at(256)?];
+    girih::package::build(&ops, &folder.join("f.tile"), device.target()?, &folder)?;
+    let package = girih::package::Package::open(&folder, device)?;
+    let one = |n: usize| vec![0x3f80u16; n].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    let stream = Stream::new(gpu(device))?;
+    for m in [256i64, 128, 256] {
+        let sizes: Vec<i64> =
+            package.manifest().sizes.iter().map(|s| if s == "M" { m } else { 128 }).collect();
+        let bytes = 2 * 128 * m as u64;
+        let (x, w) = (DeviceBuffer::new(gpu(device), bytes)?, DeviceBuffer::new(gpu(device), 2 * 128 * 128)?);
+        let (y, t) = (DeviceBuffer::new(gpu(device), bytes)?, DeviceBuffer::new(gpu(device), 4 * 128)?);
+        x.upload(&one(128 * m as usize))?;
+        w.upload(&one(128 * 128))?;
+        let memory = [("x", x.pointer()), ("w", w.pointer()), ("y", y.pointer()), ("t", t.pointer())];
+        for scalars in [vec![], vec![("a", girih::Value::F32(2.0))]] {
+            let mut launch = package.prepare(&sizes, &memory, &scalars)?;
+            launch.poison(0xff, &stream)?;
+            launch.launch(&stream)?;
+            stream.synchronize()?;
+            ensure(launch.fault()?.is_none(), "no fault")?;
+            ensure(y.to_vec()?.chunks(2).all(|v| v == [0x80, 0x43]), "y is 256")?;
+            ensure(floats(&t)?.iter().all(|&v| v == 128.0), "t is 128")?;
+        }
+        ensure_error(package.prepare(&sizes, &memory[1..], &[]), &["x"])?;
+    }
+    let other: Vec<i64> = package.manifest().sizes.iter().map(|_| 7).collect();
+    ensure_error(package.prepare(&other, &[], &[]), &["is no bucket"])?;
+    // Which bucket is told in well under a microsecond.
+    let sizes: Vec<i64> = package.manifest().buckets[1].sizes.clone();
+    let start = Instant::now();
+    const TIMES: u32 = 100_000;
+    for _ in 0..TIMES {
+        ensure(package.bucket(std::hint::black_box(&sizes)) == Some(1), "the second bucket")?;
+    }
+    let each = start.elapsed() / TIMES;
+    println!("a bucket is found in {each:?}");
+    ensure(cfg!(debug_assertions) || each.as_nanos() < 1000, format!("{each:?}"))?;
+    Ok(std::fs::remove_dir_all(&folder)?)
 }

@@ -41,6 +41,10 @@ fn main() {
         Trial::test("an_endless_compile_is_cut", endless_compile),
         Trial::test("a_lock_file_allows_nothing_else", locked),
         Trial::test("a_run_never_measures", no_tune_mode),
+        Trial::test("other_plans_are_searched_kept_and_used", other_plans),
+        Trial::test("parts_of_a_space_are_merged", shards),
+        Trial::test("a_shipped_store_lies_under_the_users", layered),
+        Trial::test("what_is_no_store_or_record_is_refused", wrong_words),
         Trial::test("eight_processes_tune_into_one_store", eight_processes),
         Trial::test("killing_the_tuner_loses_nothing", killed),
         Trial::test("profiles_are_tuned_and_neighbours_used", profiles),
@@ -351,6 +355,149 @@ fn no_tune_mode() -> Result<(), Failed> {
     let place = Place::new("no-tune", MAP);
     place.says(&["run", "f.tile", "--dim", "N=100", "--device", "sim"])?;
     holds(!place.dir.join("cache/tuned").exists(), "a run keeps no record")
+}
+
+const NORM: &str = "op f[M, N](x: f32[M, N]) -> (y: f32[M, N]) {
+    mu[m] = mean[n](x[m, n])
+    var[m] = mean[n]((x[m, n] - mu[m]) ** 2)
+    y[m, n] = (x[m, n] - mu[m]) * rsqrt(var[m] + 1e-5)
+}
+";
+
+/// A plan that is not the search's own is a coordinate of the space: tried, kept, run, frozen and built.
+fn other_plans() -> Result<(), Failed> {
+    let place = Place::new("plans", NORM);
+    let text = |e: girih::Error| Failed::from(e.to_string());
+    let kernel = Kernel::load(place.file()).map_err(text)?;
+    let op = kernel.op("f").map_err(text)?.dim("M", 64).dim("N", 100);
+    let (bound, device) = (op.bind().map_err(text)?, Device::sim());
+    let plans = girih::tune::run::plans(&bound, device.target().map_err(text)?).map_err(text)?;
+    let other = plans.iter().map(|p| p.0.clone()).find(|n| n.starts_with("plan "));
+    let fusion = other.ok_or("the op has no other plan")?;
+    let mut request = place.request(100, &["none"])?;
+    request.job.dims.insert("M".into(), 64);
+    let tuned = place.tune(&request)?;
+    let tried = tuned.found.trials.iter().filter(|t| t.configuration.fusion == fusion && t.us().is_some());
+    holds(tried.count() > 0, "the other plan is tried")?;
+
+    let configuration = protocol::Configuration { fusion: fusion.clone(), schedule: String::new() };
+    let configured = girih::tune::choose::configured(&bound, &configuration).ok_or("no configuration")?;
+    let (made, own) =
+        (configured.compile_as_is(&device).map_err(text)?, bound.compile_as_is(&device).map_err(text)?);
+    let code = |c: &girih::Compiled| c.lowered().map(|l| l.cuda.clone()).unwrap_or_default();
+    holds(code(&made) != code(&own), "the other plan is another program")?;
+    let digest = girih::runtime::cache::digest(code(&made).as_bytes());
+    let record = Record { configuration, us: 1.0, code: digest, ..Record::default() };
+    place.database().put(&tuned.key, &record)?;
+    let sizes = ["--dim", "M=64", "--dim", "N=100"];
+    let on_sim = [&["run", "f.tile", "--device", "sim", "--check"][..], &sizes].concat();
+    let run = place.says(&on_sim)?;
+    holds(run.contains("tuned: 1.0 us") && run.contains("right"), &run)?;
+    girih::tune::lock::freeze(&place.file(), &tuned.key, &record).map_err(text)?;
+    let run = place.says(&[&on_sim[..], &["--locked"]].concat())?;
+    holds(run.contains("locked: 1.0 us") && run.contains("right"), &run)?;
+    if girih::runtime::locate::nvrtc().is_err() {
+        eprintln!("skipped: the package of other_plans_are_searched_kept_and_used needs NVRTC");
+        return Ok(());
+    }
+    place.says(&[&["build", "f.tile", "--target", "sm_90a", "-o", "package"][..], &sizes].concat())?;
+    let manifest = girih::package::read_manifest(&place.dir.join("package")).map_err(text)?;
+    let bucket = manifest.buckets.first().ok_or("no bucket")?;
+    holds(bucket.fusion == fusion && bucket.choice == "tuned", &bucket.fusion)
+}
+
+/// Parts of a space tuned into stores of their own, and into one: the fastest of all is what is left.
+fn shards() -> Result<(), Failed> {
+    let place = Place::new("shards", MAP);
+    let tune = |part: &str, cache: &str| -> Result<f64, Failed> {
+        let words =
+            ["tune", "f.tile", "--dim", "N=70000", "--device", "sim", "--exhaustive", "40", "--shard", part];
+        let out = place.girih(&words).env("GIRIH_CACHE", place.dir.join(cache)).output()?;
+        holds(out.status.success(), String::from_utf8_lossy(&out.stderr))?;
+        let all = Database::new(Some(place.dir.join(cache).join("tuned")), Vec::new()).all(&mut Vec::new());
+        holds(all.len() == 1, "one record")?;
+        Ok(all[0].record.us)
+    };
+    let (one, two) = (tune("1/2", "one")?, tune("2/2", "two")?);
+    let said = place.says(&["db", "merge", "one", "two"])?;
+    holds(said.contains("one: 1 taken") && said.contains("two: "), &said)?;
+    let merged = place.database().all(&mut Vec::new());
+    holds(merged.len() == 1 && merged[0].record.us == one.min(two), format!("{one} and {two}"))?;
+    let again = place.says(&["db", "merge", "one", "two"])?;
+    holds(again.matches("0 taken, 1 known as good").count() == 2, &again)?;
+    // The same into one store: the slower part does not replace the faster one.
+    let (first, second) = (tune("1/2", "shared")?, tune("2/2", "shared")?);
+    holds(first == one && second == one.min(two), format!("{first} then {second}, of {one} and {two}"))
+}
+
+/// A read-only store is used, and neither changed nor preferred to the user's own.
+fn layered() -> Result<(), Failed> {
+    let place = Place::new("layered", MAP);
+    place.says(&["tune", "f.tile", "--dim", "N=640", "--device", "sim", "--trials", "4"])?;
+    place.says(&["db", "export", "shipped"])?;
+    place.says(&["db", "prune", "--all"])?;
+    let shipped = place.dir.join("shipped");
+    let files = || -> Result<Vec<_>, Failed> {
+        let all = Database::new(None, vec![shipped.clone()]).all(&mut Vec::new());
+        holds(all.len() == 1, "the shipped store has one record")?;
+        all.iter().map(|e| Ok((e.path.clone(), std::fs::read(&e.path)?))).collect()
+    };
+    let before = files()?;
+    let lists = std::env::join_paths([place.dir.join("is-not-there"), shipped.clone()])?;
+    let says = |words: &[&str]| -> Result<String, Failed> {
+        let out = place.girih(words).env("GIRIH_TUNED", &lists).output()?;
+        holds(out.status.success(), String::from_utf8_lossy(&out.stderr))?;
+        Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let run = ["run", "f.tile", "--dim", "N=640", "--device", "sim"];
+    let used = says(&run)?;
+    holds(used.contains("tuned: "), used)?;
+    let known = says(&["tune", "f.tile", "--dim", "N=640", "--device", "sim"])?;
+    holds(known.contains("known"), known)?;
+    // The user's own record comes first.
+    says(&["tune", "f.tile", "--dim", "N=640", "--device", "sim", "--trials", "4", "--force"])?;
+    let own = place.database().all(&mut Vec::new());
+    let (entry, mut record) = (own.first().ok_or("it is kept in the user's store")?, own[0].record.clone());
+    record.us = 123.0;
+    place.database().put(&entry.key, &record)?;
+    let used = says(&run)?;
+    holds(used.contains("tuned: 123.0 us"), used)?;
+    says(&["db", "prune", "--all"])?;
+    holds(files()? == before, "the shipped store is as it was")?;
+    let used = says(&run)?;
+    holds(used.contains("tuned: ") && !used.contains("123.0"), used)
+}
+
+/// Wrong words on the command line are refused with the remedy, and nothing is written.
+fn wrong_words() -> Result<(), Failed> {
+    let place = Place::new("words", MAP);
+    let refused = |words: &[&str], part: &str| -> Result<(), Failed> {
+        let out = place.girih(words).output()?;
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        holds(!out.status.success() && said.contains(part), format!("{words:?}: {said}"))
+    };
+    let tune =
+        |more: &[&'static str]| [&["tune", "f.tile", "--dim", "N=64", "--device", "sim"][..], more].concat();
+    for part in ["0/2", "3/2", "x", "1", "1/0"] {
+        refused(&tune(&["--shard", part]), "I/N")?;
+    }
+    refused(&tune(&["--budget", "soon"]), "budget")?;
+    refused(&tune(&["--schedule", "s.txt"]), "tile block")?;
+    refused(&["tune", "f.tile", "--dim", "N=64", "--device", "sim,cuda:0"], "cuda:0,cuda:1")?;
+    refused(&["db", "merge", "is-not-there"], "no folder")?;
+    refused(&["db", "merge"], "FOLDERS")?;
+    refused(&["db", "show", "abc"], "girih db list")?;
+    std::fs::write(place.dir.join("f.lock"), "{ \"version\": 1 }")?;
+    refused(&["run", "f.tile", "--dim", "N=64", "--device", "sim", "--locked"], "--freeze")?;
+    std::fs::write(place.dir.join("f.lock"), "{ \"version\": 7, \"entries\": [] }")?;
+    refused(&["run", "f.tile", "--dim", "N=64", "--device", "sim", "--locked"], "format 7")?;
+    holds(place.database().all(&mut Vec::new()).is_empty(), "nothing is kept")?;
+    // Damaged records of another store are told and not taken.
+    let folder = place.dir.join("other").join("0123456789abcdef0123456789abcdef");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("0123456789abcdef0123456789abcdef"), b"nothing")?;
+    let said = place.says(&["db", "merge", "other"])?;
+    holds(said.contains("0 taken") && said.contains("is no tuning record"), said)
 }
 
 /// Damaged files in the store, and its records.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -161,7 +162,7 @@ impl Worker {
         let limits = self.starter.limits;
         let (limit, late) = match request.task {
             Task::Compile => (limits.compile, FailureKind::SlowCompile),
-            Task::Measure { .. } | Task::Tail => (limits.run, FailureKind::Hang),
+            Task::Measure { .. } | Task::Parts | Task::Tail => (limits.run, FailureKind::Hang),
         };
         let line =
             serde_json::to_string(request).map_err(|e| Failure::new(FailureKind::Other, e.to_string()))?;
@@ -227,8 +228,10 @@ pub struct Pool {
     pub benches: Vec<Worker>,
     /// Nothing new is begun after this.
     pub deadline: Option<Instant>,
-    /// Compilation that spills or loses speed fails.
+    /// Compilation that spills or loses speed fails, as long as the forms' own choices do neither.
     pub strict: bool,
+    /// Only the first bench answers: what is to be told apart is measured on one device.
+    pub alone: bool,
 }
 
 /// Answers by the request's number. What the deadline cut off is not there.
@@ -255,12 +258,13 @@ impl Pool {
         let (to_bench, compiled) = channel::<Request>();
         let compiled = Mutex::new(compiled);
         let (answer, answers) = channel::<(u64, Result<Done, Failure>)>();
-        let strict = self.strict;
+        let strict = AtomicBool::new(self.strict);
         let direct = self.compilers.is_empty();
         let mut all = Answers::new();
         std::thread::scope(|s| {
             for worker in &mut self.compilers {
-                let (queue, to_bench, answer) = (&queue, to_bench.clone(), answer.clone());
+                let (queue, strict) = (&queue, &strict);
+                let (to_bench, answer) = (to_bench.clone(), answer.clone());
                 s.spawn(move || compile_all(worker, queue, deadline, strict, &to_bench, &answer));
             }
             if direct {
@@ -269,7 +273,8 @@ impl Pool {
                 }
             }
             drop(to_bench);
-            for worker in &mut self.benches {
+            let most = if self.alone { 1 } else { usize::MAX };
+            for worker in self.benches.iter_mut().take(most) {
                 let (compiled, answer) = (&compiled, answer.clone());
                 s.spawn(move || bench_all(worker, compiled, deadline, &answer));
             }
@@ -279,6 +284,7 @@ impl Pool {
                 all.insert(id, result);
             }
         });
+        self.strict = strict.into_inner();
         all
     }
 }
@@ -293,7 +299,7 @@ fn compile_all(
     worker: &mut Worker,
     queue: &Queue,
     deadline: Option<Instant>,
-    strict: bool,
+    strict: &AtomicBool,
     to_bench: &Sender<Request>,
     answer: &Sender<(u64, Result<Done, Failure>)>,
 ) {
@@ -302,10 +308,8 @@ fn compile_all(
             return;
         }
         let question = Request { task: Task::Compile, ..request.clone() };
-        match worker
-            .ask(&question)
-            .and_then(|d| accept(d, strict && !request.configuration.schedule.is_empty()))
-        {
+        let own = request.configuration.schedule.is_empty();
+        match worker.ask(&question).and_then(|d| accept(d, own, strict)) {
             Ok(()) => {
                 let _ = to_bench.send(request);
             }
@@ -316,9 +320,17 @@ fn compile_all(
     }
 }
 
-/// What the compiler's log says of lost speed is a failure of the configuration, not noise.
-fn accept(done: Done, strict: bool) -> Result<(), Failure> {
+/// What the compiler's log says of lost speed is a failure of the configuration, not noise; but where it says so of
+/// the form's own choice, too, times decide.
+fn accept(done: Done, own: bool, strict: &AtomicBool) -> Result<(), Failure> {
     let Done::Compiled(c) = done else { return Ok(()) };
+    if own {
+        if c.spills > 0 || !c.lost_speed.is_empty() {
+            strict.store(false, Ordering::Relaxed);
+        }
+        return Ok(());
+    }
+    let strict = strict.load(Ordering::Relaxed);
     if strict && c.spills > 0 {
         return Err(Failure::new(FailureKind::Compile, format!("spills {} bytes of registers", c.spills)));
     }

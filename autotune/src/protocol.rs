@@ -33,18 +33,25 @@ pub struct Configuration {
     pub schedule: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
     /// To a cubin in the cache.
     Compile,
-    /// Run, compare with the fallback, and time so many calls.
-    Measure { calls: u32 },
+    /// Run, compare with the fallback, and time so many calls; after two calls that take longer than `cut`
+    /// microseconds, no more.
+    Measure {
+        calls: u32,
+        #[serde(default)]
+        cut: Option<f64>,
+    },
+    /// Time each kernel for itself.
+    Parts,
     /// Run at a small shape with tails and compare with the definition.
     Tail,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     pub id: u64,
     pub task: Task,
@@ -74,6 +81,8 @@ pub struct Ready {
 pub enum Done {
     Compiled(Compiled),
     Measured(Sample),
+    /// Microseconds of each kernel of the generated code, by its name.
+    Parts(BTreeMap<String, f64>),
     /// The shape that was tried.
     Right(String),
 }

@@ -1,7 +1,8 @@
 //! The search: points are ranked by the model, the best are measured a few times, the better part of them again and
 //! more often (successive halving), then the settings around the best one by one, until nothing gains or the budget is
-//! spent. A kernel's settings are searched while those of the others stay, the kernel with the largest predicted share
-//! first.
+//! spent. A kernel's settings are searched while those of the others stay, the kernel with the largest share of the
+//! measured time first, and each gets its share of the budget. The plan whose forms' own choices were fastest comes
+//! first, then those that were not much slower.
 //!
 //! The same seed gives the same search. Times within a band of each other are a tie, which the least point wins.
 
@@ -44,11 +45,23 @@ const FIRST: usize = 40;
 const KEPT: usize = 3;
 /// Calls that are timed in each rung.
 const CALLS: [u32; 3] = [7, 21, 63];
+/// Turns of the last comparison, of as many calls as in the second rung.
+const TURNS: usize = 3;
 /// Points that are lowered for the model at most.
 const LOWERED: usize = 1200;
 /// Rounds of refinement, and neighbours that are tried in one.
 const ROUNDS: usize = 6;
 const AROUND: usize = 12;
+/// Plans whose own choices take longer than the best by more than this are not searched, and what part of the budget
+/// the others get beside the best.
+const NEAR: f64 = 1.3;
+const OTHERS: f64 = 0.3;
+/// What takes so much longer than the best is not measured again and again; a part of the time stays for the last
+/// comparison.
+const HOPELESS: f64 = 1.5;
+const SEARCHED: f64 = 0.93;
+/// Candidates of an exhaustive search that are measured before the best so far is looked at again.
+const CHUNK: usize = 96;
 
 /// One configuration with what became of it.
 #[derive(Clone, Debug)]
@@ -88,7 +101,13 @@ pub struct Found {
 /// What answers: the pool of workers, or a test.
 pub trait Bench {
     fn run(&mut self, requests: Vec<Request>) -> Answers;
-    /// Whether the time is spent.
+    /// The same on one device, where several would answer.
+    fn run_on_one(&mut self, requests: Vec<Request>) -> Answers {
+        self.run(requests)
+    }
+    /// What follows gets this share of the time that is left.
+    fn allow(&mut self, _share: f64) {}
+    /// Whether that time is spent.
     fn over(&self) -> bool;
 }
 
@@ -102,16 +121,29 @@ struct Candidate {
 
 pub fn search(problem: &Problem, options: &Options, bench: &mut dyn Bench) -> Found {
     let spaces = problem.plans.iter().map(|(_, plan)| Space::of(plan, &problem.target)).collect();
-    let mut s = Search { problem, options, bench, spaces, found: Found::default(), tried: BTreeMap::new() };
+    let (found, tried) = (Found::default(), BTreeMap::new());
+    let mut s = Search { problem, options, bench, spaces, found, tried, stop: usize::MAX };
     s.defaults();
-    let Some(plan) = s.best_plan() else { return s.finish() };
-    for kernel in s.kernels_by_share(plan) {
-        s.kernel(plan, kernel);
-        if s.spent() {
-            break;
-        }
+    let parts = s.parts();
+    let mut left: f64 = parts.iter().map(|p| p.share).sum();
+    for part in parts {
+        let share = (SEARCHED * part.share / left).min(1.0);
+        left -= part.share;
+        s.stop = usize::MAX;
+        s.stop = s.found.trials.len().saturating_add((s.left() as f64 * share).ceil() as usize);
+        s.bench.allow(share);
+        s.kernel(part.plan, part.kernel);
     }
+    s.stop = usize::MAX;
+    s.bench.allow(1.0);
     s.finish()
+}
+
+/// A kernel to be searched, with its share of the work.
+struct Part {
+    plan: usize,
+    kernel: usize,
+    share: f64,
 }
 
 struct Search<'a> {
@@ -122,11 +154,14 @@ struct Search<'a> {
     found: Found,
     /// Generated text that was tried, and in which trial.
     tried: BTreeMap<String, usize>,
+    /// Trials after which the part at hand ends.
+    stop: usize,
 }
 
 impl Search<'_> {
     fn left(&self) -> usize {
-        self.options.trials.map_or(usize::MAX, |t| (t as usize).saturating_sub(self.found.trials.len()))
+        let most = self.options.trials.map_or(usize::MAX, |t| t as usize).min(self.stop);
+        most.saturating_sub(self.found.trials.len())
     }
 
     fn spent(&self) -> bool {
@@ -146,15 +181,46 @@ impl Search<'_> {
         vec![0; self.spaces[plan].kernels.len()]
     }
 
-    /// The plan whose own choices were fastest; the first that lowers where none ran.
-    fn best_plan(&mut self) -> Option<usize> {
-        match self.winner() {
-            Some(best) => Some(self.found.trials[best].order.0),
-            None => (0..self.problem.plans.len()).find(|&p| !self.spaces[p].kernels.is_empty()),
+    /// The kernels that are searched: those of the plan whose own choices were fastest (the first plan with kernels where
+    /// none ran), then those of plans that come near it.
+    fn parts(&mut self) -> Vec<Part> {
+        let own = |s: &Self, plan| {
+            let mut all = s.found.trials.iter().filter(|t| t.order == (plan, s.origin(plan)));
+            all.find_map(Trial::us)
+        };
+        let Some(best) = self.winner().map(|w| self.found.trials[w].order.0) else {
+            let first = (0..self.problem.plans.len()).find(|&p| !self.spaces[p].kernels.is_empty());
+            return first.map_or_else(Vec::new, |p| self.kernels_by_share(p, 1.0));
+        };
+        let least = own(self, best).unwrap_or(f64::INFINITY);
+        let mut near: Vec<(f64, usize)> =
+            (0..self.problem.plans.len()).filter_map(|p| Some((own(self, p)?, p))).collect();
+        near.retain(|n| n.1 != best && n.0 <= NEAR * least);
+        near.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut parts = self.kernels_by_share(best, 1.0);
+        for (_, plan) in near {
+            parts.extend(self.kernels_by_share(plan, OTHERS));
+        }
+        parts
+    }
+
+    /// Measured microseconds of each kernel of a plan under its forms' own choices, by the generated kernels' names.
+    fn measured(&mut self, plan: usize) -> BTreeMap<String, f64> {
+        let trial =
+            self.found.trials.iter().find(|t| t.order == (plan, self.origin(plan)) && t.us().is_some());
+        let several = self.spaces[plan].kernels.len() > 1;
+        let Some(trial) = trial.filter(|_| several) else { return BTreeMap::new() };
+        let id = u64::MAX;
+        let request = Request { id, task: Task::Parts, configuration: trial.configuration.clone() };
+        match self.bench.run_on_one(vec![request]).remove(&id) {
+            Some(Ok(Done::Parts(times))) => times,
+            _ => BTreeMap::new(),
         }
     }
 
-    fn kernels_by_share(&self, plan: usize) -> Vec<usize> {
+    /// The kernels of a plan that have settings, by their share of its time.
+    fn kernels_by_share(&mut self, plan: usize, all: f64) -> Vec<Part> {
+        let measured = self.measured(plan);
         let space = &self.spaces[plan];
         let mut shares = vec![0.0; space.kernels.len()];
         if let Ok(program) =
@@ -165,12 +231,18 @@ impl Search<'_> {
                 let rows = program.forms.iter().filter(|f| f.kernel == k.kernel).flat_map(|f| &f.simt);
                 let names: BTreeSet<&str> = rows.map(|&r| program.kernels[r].name.as_str()).collect();
                 let own = times.iter().filter(|t| names.contains(t.kernel.as_str()));
-                shares[i] = own.map(|t| t.seconds * t.launches).sum();
+                let predicted = |t: &KernelTime| t.seconds * t.launches * 1e6;
+                shares[i] = match measured.is_empty() {
+                    true => own.map(predicted).sum(),
+                    false => own.filter_map(|t| measured.get(&t.kernel)).sum(),
+                };
             }
         }
         let mut order: Vec<usize> = (0..shares.len()).filter(|&i| space.kernels[i].size() > 1).collect();
         order.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]).then(a.cmp(&b)));
-        order
+        let whole = order.iter().map(|&i| shares[i]).sum::<f64>();
+        let share = |i: usize| if whole > 0.0 { all * shares[i] / whole } else { all / order.len() as f64 };
+        order.iter().map(|&kernel| Part { plan, kernel, share: share(kernel).max(1e-6) }).collect()
     }
 
     /// Lowers a point; what cannot be is counted with its reason.
@@ -244,25 +316,31 @@ impl Search<'_> {
 
     /// The best points so far of a plan.
     fn base(&self, plan: usize) -> Vec<u64> {
-        let own = |i: &usize| self.found.trials[*i].order.0 == plan;
-        self.winner().filter(own).map_or_else(|| self.origin(plan), |i| self.found.trials[i].order.1.clone())
+        self.winner_of(|t| t.order.0 == plan)
+            .map_or_else(|| self.origin(plan), |i| self.found.trials[i].order.1.clone())
     }
 
     fn kernel(&mut self, plan: usize, kernel: usize) {
+        if self.spent() {
+            return;
+        }
         let base = self.base(plan);
         let points = self.sampled(plan, kernel).into_iter().map(|p| self.with(&base, kernel, p)).collect();
         let made = self.lower_all(plan, points);
         let mut pool = self.fresh(made);
         if let Some(most) = self.options.exhaustive {
             pool.truncate((most as usize).min(self.left()));
-            self.try_all(pool, CALLS[1]);
+            while !pool.is_empty() && !self.spent() {
+                let rest = pool.split_off(pool.len().min(CHUNK));
+                self.try_all(pool, CALLS[1]);
+                pool = rest;
+            }
             return;
         }
-        if pool.is_empty() {
+        pool.truncate(FIRST.min(self.left()));
+        if pool.is_empty() || self.spent() {
             return;
         }
-        let rest = pool.split_off(pool.len().min(FIRST).min(self.left()));
-        drop(rest);
         let first = self.try_all(pool, CALLS[0]);
         self.halve(first);
         self.refine(plan, kernel);
@@ -328,9 +406,10 @@ impl Search<'_> {
     fn try_all(&mut self, all: Vec<Candidate>, calls: u32) -> Vec<usize> {
         let all: Vec<Candidate> = all.into_iter().take(self.left()).collect();
         let first = self.found.trials.len() as u64;
+        let cut = self.winner().and_then(|w| Some(HOPELESS * self.found.trials[w].us()?));
         let ask = |(i, c): (usize, &Candidate)| Request {
             id: first + i as u64,
-            task: Task::Measure { calls },
+            task: Task::Measure { calls, cut },
             configuration: c.configuration.clone(),
         };
         let mut answers = self.bench.run(all.iter().enumerate().map(ask).collect());
@@ -351,10 +430,10 @@ impl Search<'_> {
     fn again(&mut self, trials: &[usize], calls: u32) {
         let ask = |&t: &usize| Request {
             id: t as u64,
-            task: Task::Measure { calls },
+            task: Task::Measure { calls, cut: None },
             configuration: self.found.trials[t].configuration.clone(),
         };
-        let answers = self.bench.run(trials.iter().map(ask).collect());
+        let answers = self.bench.run_on_one(trials.iter().map(ask).collect());
         for (id, answer) in answers {
             let trial = &mut self.found.trials[id as usize];
             trial.result = sample(answer);
@@ -362,9 +441,32 @@ impl Search<'_> {
         }
     }
 
+    /// Measures trials in turn, so that a clock that drifts meets them alike: the middle of a few medians counts.
+    fn side_by_side(&mut self, trials: &[usize]) {
+        let mut times: BTreeMap<usize, Vec<Sample>> = BTreeMap::new();
+        for _ in 0..TURNS {
+            self.again(trials, CALLS[1]);
+            for &t in trials {
+                times.entry(t).or_default().extend(self.found.trials[t].result.clone());
+            }
+        }
+        for (t, mut all) in times {
+            if self.found.trials[t].result.is_ok() && !all.is_empty() {
+                all.sort_by(|a, b| a.us.total_cmp(&b.us));
+                self.found.trials[t].result = Ok(all.swap_remove(all.len() / 2));
+            }
+        }
+    }
+
     /// The fastest trial; among ties the least in order.
     fn winner(&self) -> Option<usize> {
-        let timed = || self.found.trials.iter().enumerate().filter_map(|(i, t)| Some((i, t.us()?)));
+        self.winner_of(|_| true)
+    }
+
+    /// The same among some.
+    fn winner_of(&self, counts: impl Fn(&Trial) -> bool) -> Option<usize> {
+        let among = || self.found.trials.iter().enumerate().filter(|t| counts(t.1));
+        let timed = || among().filter_map(|(i, t)| Some((i, t.us()?)));
         let least = timed().map(|(_, us)| us).min_by(f64::total_cmp)?;
         let tied =
             timed().filter(|(_, us)| *us <= least * (1.0 + if self.options.exact { 0.0 } else { TIE }));
@@ -382,7 +484,7 @@ impl Search<'_> {
             last.extend(
                 self.found.default.filter(|d| !last.contains(d) && self.found.trials[*d].us().is_some()),
             );
-            self.again(&last, CALLS[2]);
+            self.side_by_side(&last);
         }
         while let Some(best) = self.winner() {
             let configuration = self.found.trials[best].configuration.clone();

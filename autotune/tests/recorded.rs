@@ -1,5 +1,5 @@
 //! The model beside times that were recorded on an H200 (`tests/data`): how well it ranks configurations, and how far
-//! its pick is from the best. `PRINT=1` prints every row.
+//! from the best are its pick and the forms' own choice, which an untuned start uses. `PRINT=1` prints every row.
 
 use girih_autotune::report::rank_correlation;
 use girih_autotune::{model, prune};
@@ -60,6 +60,28 @@ fn workloads() -> BTreeMap<String, Vec<(f64, f64, String)>> {
         all.entry(name).or_default().push((predicted, row.us, row.schedule));
     }
     all
+}
+
+/// What an untuned start uses must be near the best that was measured, and no worse founded than the model's pick.
+#[test]
+fn the_forms_own_choice_is_near_the_best() {
+    let (mut bad, mut own_all, mut pick_all, mut judged) = (Vec::new(), 0.0, 0.0, 0);
+    for (name, rows) in workloads() {
+        let Some(own) = rows.iter().find(|r| r.2.is_empty()).map(|r| r.1) else { continue };
+        let best = rows.iter().map(|r| r.1).fold(f64::INFINITY, f64::min);
+        let pick = rows.iter().min_by(|a, b| a.0.total_cmp(&b.0)).expect("rows").1;
+        println!("{name}: own {:.3}, model's pick {:.3} of the best", own / best, pick / best);
+        own_all += (own / best).ln();
+        pick_all += (pick / best).ln();
+        judged += 1;
+        if own > 1.15 * best {
+            bad.push(name);
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
+    let mean = |sum: f64| (sum / f64::from(judged)).exp();
+    println!("{judged} workloads: own {:.3}, model's pick {:.3}", mean(own_all), mean(pick_all));
+    assert!(judged >= 5 && mean(own_all) <= mean(pick_all) + 0.01, "the model's pick should be used instead");
 }
 
 #[test]

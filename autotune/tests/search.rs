@@ -64,6 +64,84 @@ fn run(
     search(&problem, options, &mut Made { answer, asked: 0 })
 }
 
+const TWO: &str = "op f[M, N](x: f32[M, N]) -> (y: f32[M], z: f32[N]) {
+    y[m] = sum[n](x[m, n])
+    z[n] = 2 * x[0, n]
+}";
+
+/// Each kernel gets its share of the budget by measured time, the slowest first, and none is left out.
+#[test]
+fn a_budget_is_shared_between_kernels() {
+    let (plan, sources) = planned(TWO, &[("M", 512), ("N", 4096)]);
+    assert_eq!(plan.kernels.len(), 2, "the test wants two kernels");
+    let names: Vec<String> = plan.kernels.iter().map(|k| k.name.clone()).collect();
+    let program = prune::judge(&plan, &target(), &Schedule::default()).expect("it lowers");
+    let simt = |name: &str| {
+        let row = program.forms.iter().find(|f| f.kernel == name).expect("a kernel");
+        program.kernels[row.simt[0]].name.clone()
+    };
+    for slow in 0..2 {
+        let times = [(simt(&names[slow]), 30.0), (simt(&names[1 - slow]), 10.0)];
+        let mut touched: BTreeMap<String, usize> = BTreeMap::new();
+        let mut first = None;
+        let mut answer = |r: &Request| match r.task {
+            Task::Parts => Ok(Done::Parts(times.clone().into())),
+            _ => {
+                for name in &names {
+                    if r.configuration.schedule.contains(&format!("{name}.")) {
+                        first.get_or_insert(name.clone());
+                        *touched.entry(name.clone()).or_default() += 1;
+                    }
+                }
+                us(40.0 + r.id as f64)
+            }
+        };
+        let problem =
+            Problem { plans: vec![(String::new(), plan.clone())], target: target(), sources: &sources };
+        let options = Options { trials: Some(20), ..OPTIONS };
+        search(&problem, &options, &mut Made { answer: &mut answer, asked: 0 });
+        assert_eq!(first.as_ref(), Some(&names[slow]), "the slowest first");
+        assert!(names.iter().all(|n| touched.get(n).is_some_and(|&t| t >= 3)), "{touched:?}");
+        assert!(touched[&names[slow]] > touched[&names[1 - slow]], "{touched:?}");
+    }
+}
+
+/// Other plans that are nearly as fast are searched, too, and win if they are faster in the end.
+#[test]
+fn other_plans_are_searched() {
+    let (plan, sources) = planned(MAP, &[("N", 1 << 16)]);
+    // The same text twice is one candidate: the second plan must differ.
+    let (other, _) = planned(&MAP.replace("2 *", "3 *"), &[("N", 1 << 16)]);
+    let plans = vec![("searched".to_string(), plan), ("plan 1".to_string(), other)];
+    let problem = Problem { plans, target: target(), sources: &sources };
+    let answer = |r: &Request| {
+        let other = r.configuration.fusion == "plan 1";
+        us(match (other, setting(r, "y.threads")) {
+            (true, Some(64)) => 5.0,
+            (true, _) => 11.0,
+            (false, _) => 10.0,
+        })
+    };
+    let found = search(&problem, &Options { trials: None, ..OPTIONS }, &mut Made { answer, asked: 0 });
+    let best = &found.trials[found.best.expect("there is one")];
+    assert_eq!((best.configuration.fusion.as_str(), best.us()), ("plan 1", Some(5.0)));
+}
+
+/// What is hopeless is told so to the bench, and an exhaustive search measures everything.
+#[test]
+fn hopeless_candidates_are_cut() {
+    let mut cuts = Vec::new();
+    let answer = |r: &Request| {
+        if let Task::Measure { cut, .. } = r.task {
+            cuts.push(cut);
+        }
+        us(10.0)
+    };
+    run(MAP, &[("N", 1 << 16)], &OPTIONS, answer);
+    assert_eq!(cuts[0], None, "nothing is known at first");
+    assert!(cuts.iter().flatten().all(|c| *c == 15.0) && cuts.iter().flatten().count() > 3, "{cuts:?}");
+}
+
 /// A value of a kernel's setting in a request.
 fn setting(r: &Request, name: &str) -> Option<i64> {
     let line = r.configuration.schedule.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(" = "));
@@ -125,6 +203,23 @@ fn failures_never_win() {
         let found = run(MAP, &[("N", 4096)], &OPTIONS, |r| if r.id == 1 { us(bad) } else { us(10.0) });
         assert!(found.best.is_some_and(|b| found.trials[b].us() == Some(10.0)), "{bad}");
     }
+}
+
+/// Fault C05 on a device with 8 KB of shared memory: what does not fit is counted with its reason, and no time is made up.
+#[test]
+fn a_small_device_gets_what_fits_or_nothing() {
+    let (plan, sources) = planned(PRODUCT, &[("M", 512), ("N", 512), ("K", 512)]);
+    let small = Target { shared_per_block: 8192, shared_per_sm: 8192 + 1024, ..target() };
+    let problem = Problem { plans: vec![(String::new(), plan.clone())], target: small, sources: &sources };
+    let answer = |_: &Request| us(10.0);
+    let found = search(&problem, &Options { trials: Some(20), ..OPTIONS }, &mut Made { answer, asked: 0 });
+    assert!(!found.pruned.is_empty(), "something needs more than 8 KB");
+    for t in &found.trials {
+        let schedule = Schedule::parse(&t.configuration.schedule).expect("a schedule");
+        let program = prune::judge(&plan, &small, &schedule).expect("what is measured fits");
+        assert!(program.kernels.iter().all(|k| k.shared_bytes() <= 8192), "{}", t.configuration.schedule);
+    }
+    assert_eq!(found.best.is_some(), found.trials.iter().any(|t| t.us().is_some()));
 }
 
 /// Fault C03: what is wrong at a shape with tails does not win, however fast it is.

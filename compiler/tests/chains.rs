@@ -37,12 +37,17 @@ fn is_chained(g: &Graph) -> bool {
 }
 
 fn agrees(g: &Graph, inputs: &Inputs) {
+    agrees_under(g, inputs, &Schedule::default(), 384);
+}
+
+/// The same under a schedule, which makes blocks of so many threads.
+fn agrees_under(g: &Graph, inputs: &Inputs, schedule: &Schedule, threads: u32) {
     let p = plan(g, &PlanOptions::default());
     let forms: Vec<_> = p.kernels.iter().map(|k| k.form.name()).collect();
     assert!(forms.contains(&"fold"), "{forms:?}\n{}", p.notes.join("\n"));
     let target = Target::parse("sm_90a").expect("a target of the table");
-    let program = plan_to_program(&p, target, &Schedule::default()).expect("it lowers");
-    assert!(program.kernels.iter().any(|k| k.block[0] == 384), "not by warpgroups");
+    let program = plan_to_program(&p, target, schedule).expect("it lowers");
+    assert!(program.kernels.iter().any(|k| k.block[0] == threads), "not by warpgroups");
     let got = sim::run(&program, inputs, &SimOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     let want = reference::run(g, inputs).expect("no fault");
     for (name, want) in &want.outputs {
@@ -69,6 +74,41 @@ fn sizes_that_divide_nothing() {
     check(GROUPED, "B=1 H=1 G=1 S=129 L=300 D=64 E=64");
     check(GROUPED, "B=2 H=1 G=1 S=128 L=128 D=64 E=128");
     check(GROUPED, "B=1 H=2 G=1 S=131 L=261 D=128 E=64");
+}
+
+/// Rows of a block, terms of a step and stages as settings say.
+#[test]
+fn settings_change_the_block_and_not_the_results() {
+    let all = ["step j = 64", "step j = 192", "stages = 3", "step j = 64\no.stages = 4", "block i = 192"];
+    for words in ["B=1 H=1 G=1 S=200 L=389 D=64 E=64", "B=1 H=1 G=2 S=100 L=150 D=64 E=64 causal=true"] {
+        let g = graph(GROUPED, "t", words);
+        for text in all {
+            let schedule = Schedule::parse(&format!("o.{text}")).expect("a schedule");
+            let threads = if text.starts_with("block") { 512 } else { 384 };
+            agrees_under(&g, &inputs(&g), &schedule, threads);
+        }
+    }
+}
+
+/// What does not fit, and what the form does not know, is refused by its name.
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    let g = graph(GROUPED, "t", "B=1 H=1 G=1 S=256 L=256 D=128 E=128");
+    let p = plan(&g, &PlanOptions::default());
+    let target = Target::parse("sm_90a").expect("a target of the table");
+    for (text, why) in [
+        ("o.stages = 4", "shared memory"),
+        ("o.block i = 192", "registers"),
+        ("o.step j = 96", "64, 128, 192"),
+        ("o.block b = 2", "innermost rows"),
+    ] {
+        let refused = plan_to_program(&p, target, &Schedule::parse(text).expect("a schedule"));
+        let refused = refused.expect_err(text);
+        assert!(refused.message.contains(why), "{text}: {}", refused.message);
+        assert!(refused.setting.is_some(), "{text}");
+    }
+    let whole = Schedule::parse("o.block e = 128").expect("a schedule");
+    assert!(plan_to_program(&p, target, &whole).is_ok(), "a block has all columns");
 }
 
 #[test]

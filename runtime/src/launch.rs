@@ -80,6 +80,8 @@ pub struct Prepared {
     pointers: Vec<DevicePointer>,
     fault: Option<DevicePointer>,
     calls: Vec<Call>,
+    /// Kernels of each call.
+    parts: Vec<Vec<usize>>,
     /// Argument values; a call's are at `first..`.
     slots: Box<[u64]>,
     /// One pointer into `slots` for each slot: what the driver is given.
@@ -155,7 +157,13 @@ impl Prepared {
             slots: Vec::new(),
             maps: Vec::new(),
         };
-        let calls = builder.steps(&program.steps, &mut Vec::new());
+        let (mut calls, mut parts) = (Vec::new(), Vec::new());
+        for step in &program.steps {
+            if let Some(call) = builder.step(step, &mut Vec::new()) {
+                calls.push(call);
+                parts.push(kernels(step));
+            }
+        }
         let (map_slots, maps): (Vec<usize>, Vec<_>) = builder.maps.into_iter().unzip();
         let mut maps = maps.into_iter().collect::<Result<Box<[_]>>>()?;
         let mut slots = builder.slots.into_boxed_slice();
@@ -174,6 +182,7 @@ impl Prepared {
             pointers,
             fault,
             calls,
+            parts,
             slots,
             slot_pointers,
             _maps: maps,
@@ -214,6 +223,17 @@ impl Prepared {
         run(&self.calls, &mut self.slots, &mut self.slot_pointers, stream)
     }
 
+    /// Kernels (by their index in the program) of each part that [`Prepared::launch_part`] starts, in order.
+    pub fn parts(&self) -> &[Vec<usize>] {
+        &self.parts
+    }
+
+    /// Starts one part of the work alone: all parts in order are one launch. For profiles.
+    pub fn launch_part(&mut self, part: usize, stream: &Stream) -> Result<()> {
+        let _entered = self.executable.device().enter()?;
+        run(&self.calls[part..=part], &mut self.slots, &mut self.slot_pointers, stream)
+    }
+
     /// The first fault of the launches since the last call, if there was one. Wait for the stream first: this reads
     /// the device's memory.
     pub fn fault(&self) -> Result<Option<Fault>> {
@@ -238,6 +258,15 @@ impl Prepared {
             }
         }
         Ok(())
+    }
+}
+
+/// The kernels of a step, by their index in the program.
+fn kernels(step: &Step) -> Vec<usize> {
+    match step {
+        Step::Launch(l) => vec![l.kernel],
+        Step::Repeat { steps, .. } => steps.iter().flat_map(kernels).collect(),
+        Step::Fill { .. } | Step::Copy { .. } => Vec::new(),
     }
 }
 

@@ -92,7 +92,7 @@ fn roofline(compiled: &Compiled, t: &Timing) -> String {
 
 fn bench_own(args: &BenchArgs, op: &super::args::OpArgs) -> Result<Outcome> {
     let device = Device::open(args.device, op.target)?;
-    let bound = run::choose(op)?.bind()?;
+    let bound = run::scheduled(run::choose(op)?.bind()?, op.schedule.as_deref())?;
     eprint!("{}", bound.warnings(color()));
     let compiled = bound.compile(&device)?;
     let case = bench::own_case(&bound);

@@ -28,6 +28,7 @@ pub struct Report {
 /// Seconds of the compile.
 #[derive(Serialize)]
 struct CompileRow {
+    lookup: f64,
     lower: f64,
     cubin: f64,
     cubin_from_cache: bool,
@@ -183,8 +184,8 @@ impl LaunchRow {
 
 fn compile_row(c: &Compiled) -> CompileRow {
     let t = c.times();
-    let [lower, cubin, load] = [t.lower, t.cubin, t.load].map(|d| d.as_secs_f64());
-    CompileRow { lower, cubin, cubin_from_cache: t.from_cache, load }
+    let [lookup, lower, cubin, load] = [t.lookup, t.lower, t.cubin, t.load].map(|d| d.as_secs_f64());
+    CompileRow { lookup, lower, cubin, cubin_from_cache: t.from_cache, load }
 }
 
 fn kernels(c: &Compiled) -> Vec<KernelRow> {

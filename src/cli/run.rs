@@ -139,6 +139,19 @@ pub fn choose(args: &OpArgs) -> Result<Op> {
     })
 }
 
+/// An op under the settings of a schedule file, where one is given.
+pub fn scheduled(bound: BoundOp, asked: Option<&str>) -> Result<BoundOp> {
+    match asked {
+        None => Ok(bound),
+        Some("each") => Err(Error::argument("schedule", "each is for run: name a file here")),
+        Some(file) => {
+            let path = Path::new(file);
+            let schedule = Schedule::parse(&girih::kernel::read(path)?).map_err(|e| Error::file(path, e))?;
+            Ok(bound.with_schedule(schedule))
+        }
+    }
+}
+
 /// The schedules to run, each with the words for it: the default, one from a file, or each that the forms accept.
 pub(super) fn schedules_of(
     bound: BoundOp,
@@ -151,11 +164,7 @@ pub(super) fn schedules_of(
             let all = schedules(&bound.plan(device)?, &device.target()?).into_iter();
             Ok(all.map(|s| (Some(one_line(&s)), bound.with_schedule(s))).collect())
         }
-        Some(file) => {
-            let path = Path::new(file);
-            let schedule = Schedule::parse(&girih::kernel::read(path)?).map_err(|e| Error::file(path, e))?;
-            Ok(vec![(Some(file.to_string()), bound.with_schedule(schedule))])
-        }
+        Some(file) => Ok(vec![(Some(file.to_string()), scheduled(bound, Some(file))?)]),
     }
 }
 

@@ -21,6 +21,10 @@ pub fn worker() -> Result<Outcome> {
 }
 
 pub fn tune(args: &TuneArgs) -> Result<Outcome> {
+    if args.op.schedule.is_some() || args.op.form.is_some() {
+        let remedy = "tune searches settings and forms itself: narrow them with a tile block";
+        return Err(Error::argument(if args.op.form.is_some() { "form" } else { "schedule" }, remedy));
+    }
     if args.space {
         return show_space(args);
     }
@@ -199,7 +203,18 @@ fn text(tuned: &Tuned) -> String {
         let _ = writeln!(s, "  WRONG VALUES, please report: {}", b.display());
     }
     s += &run::tile_block(&tuned.key.op, &tuned.target, &r.configuration);
+    if chained(tuned, &r.configuration) {
+        s += "// a tile block keeps chained products apart: freeze this, or give it to --schedule\n";
+    }
     s
+}
+
+/// Whether settings speak of chained products, which the planner leaves apart where a `tile` block speaks of them.
+fn chained(tuned: &Tuned, c: &girih_autotune::protocol::Configuration) -> bool {
+    let spaces = tuned.spaces.iter().filter(|s| c.fusion.is_empty() || s.0 == c.fusion);
+    let kernels =
+        spaces.flat_map(|s| &s.1.kernels).filter(|k| k.form == girih_compiler::ir::plan::Form::Fold);
+    kernels.into_iter().any(|k| c.schedule.contains(&format!("{}.", k.kernel)))
 }
 
 /// Every measurement, a JSON value a line.
@@ -262,6 +277,20 @@ fn show_space(args: &TuneArgs) -> Result<Outcome> {
                 writeln!(text, "  {us:9.2} us  {}", if s.is_empty() { "the form's own choice" } else { &s });
         }
     }
+    text += &other_plans(&bound, &target)?;
     super::print(&text);
     Ok(Outcome::Right)
+}
+
+/// The other plans that are searched, with their kernels.
+fn other_plans(bound: &girih::BoundOp, target: &girih_compiler::vocab::target::Target) -> Result<String> {
+    let mut text = String::new();
+    for (name, plan) in run::plans(bound, *target)?.iter().skip(1) {
+        let kernels: Vec<String> =
+            plan.kernels.iter().map(|k| format!("{} ({})", k.name, k.form.name())).collect();
+        let program = prune::judge(plan, target, &Default::default());
+        let us = program.map_or("refused".into(), |p| format!("{:.2} us", model::predict(&p, target)));
+        let _ = writeln!(text, "or fused otherwise, {name}: {us}, {}", kernels.join(", "));
+    }
+    Ok(text)
 }

@@ -20,9 +20,9 @@ use girih_runtime::launch::{Arguments, Prepared};
 use girih_runtime::nvrtc::CompileReport;
 use girih_runtime::{Cache, DevicePointer, Executable};
 use manifest::{Argument, Bucket, Manifest, Scalar};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Builds an op at several points into a folder; gives the files that were written.
 pub fn build(ops: &[Op], file: &Path, target: Target, folder: &Path) -> Result<Vec<PathBuf>> {
@@ -174,6 +174,9 @@ pub struct Package {
     folder: PathBuf,
     manifest: Manifest,
     device: girih_runtime::Device,
+    /// Buckets by their sizes, and what was loaded of them.
+    by_sizes: HashMap<Vec<i64>, usize>,
+    loaded: Mutex<HashMap<usize, Executable>>,
 }
 
 impl Package {
@@ -187,11 +190,34 @@ impl Package {
             let what = format!("it was built for {} and the device is {target}", manifest.target);
             return Err(Error::file(folder.as_ref(), what));
         }
-        Ok(Package { folder: folder.as_ref().to_path_buf(), manifest, device: gpu.clone() })
+        let sizes = manifest.buckets.iter().enumerate().map(|(i, b)| (b.sizes.clone(), i));
+        let (by_sizes, folder) = (sizes.collect(), folder.as_ref().to_path_buf());
+        Ok(Package { folder, manifest, device: gpu.clone(), by_sizes, loaded: Mutex::default() })
     }
 
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// The bucket for these sizes, by its number in the manifest. Takes well under a microsecond.
+    pub fn bucket(&self, sizes: &[i64]) -> Option<usize> {
+        self.by_sizes.get(sizes).copied()
+    }
+
+    /// A bucket's code, which is loaded the first time.
+    fn executable(&self, number: usize) -> Result<Executable> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(executable) = loaded.get(&number) {
+            return Ok(executable.clone());
+        }
+        let bucket = &self.manifest.buckets[number];
+        let path = self.folder.join(&bucket.cubin);
+        let code = std::fs::read(&path).map_err(|e| Error::file(&path, e.to_string()))?;
+        let program = manifest::program(&self.manifest, bucket).map_err(|e| Error::file(&self.folder, e))?;
+        let cubin = Cubin { code, report: CompileReport::default(), from_cache: true, note: None };
+        let executable = Executable::load(&self.device, Arc::new(program), &cubin)?;
+        loaded.insert(number, executable.clone());
+        Ok(executable)
     }
 
     /// A launch for a bucket's sizes, in the manifest's order.
@@ -201,15 +227,12 @@ impl Package {
         memory: &[(&str, DevicePointer)],
         scalars: &[(&str, Value)],
     ) -> Result<Prepared> {
-        let bucket = self.manifest.buckets.iter().find(|b| b.sizes == sizes).ok_or_else(|| {
+        let number = self.bucket(sizes).ok_or_else(|| {
             let known: Vec<String> = self.manifest.buckets.iter().map(|b| format!("{:?}", b.sizes)).collect();
             Error::argument("sizes", format!("{sizes:?} is no bucket: there are {}", known.join(", ")))
         })?;
-        let path = self.folder.join(&bucket.cubin);
-        let code = std::fs::read(&path).map_err(|e| Error::file(&path, e.to_string()))?;
-        let program = manifest::program(&self.manifest, bucket).map_err(|e| Error::file(&self.folder, e))?;
-        let cubin = Cubin { code, report: CompileReport::default(), from_cache: true, note: None };
-        let executable = Executable::load(&self.device, Arc::new(program), &cubin)?;
+        let executable = self.executable(number)?;
+        let bucket = &self.manifest.buckets[number];
         let arguments = Arguments {
             buffers: memory.iter().map(|(n, p)| (n.to_string(), *p)).collect(),
             scalars: scalars.iter().map(|(n, v)| (n.to_string(), *v)).collect(),

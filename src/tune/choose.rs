@@ -14,6 +14,7 @@ use girih_compiler::lower::Schedule;
 use girih_runtime::cache::digest;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Farther than so many octaves, a shape is no neighbour.
 const FAR: f64 = 4.0;
@@ -80,7 +81,9 @@ pub fn configured(bound: &BoundOp, c: &Configuration) -> Option<BoundOp> {
 /// Compiles an op with the configuration that is chosen for it; with the forms' own if that one is stale.
 pub fn compile(bound: &BoundOp, device: &Device) -> Result<Compiled> {
     let mut notes = Vec::new();
+    let start = Instant::now();
     let choice = choose(bound, device, &mut notes)?;
+    let lookup = start.elapsed();
     let chosen = match &choice {
         Choice::Own => None,
         Choice::Tuned(r) | Choice::Near(r, _) => configured(bound, &r.configuration),
@@ -102,7 +105,7 @@ pub fn compile(bound: &BoundOp, device: &Device) -> Result<Compiled> {
         // What cannot be lowered or compiled any more is no reason not to run.
         _ => bound.compile_as_is(device)?,
     };
-    Ok(compiled.with_notes(notes))
+    Ok(compiled.with_notes(notes).with_lookup(lookup))
 }
 
 /// Whether a record speaks of the code that was generated now.

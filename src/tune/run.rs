@@ -5,7 +5,7 @@ use super::worker::bind;
 use crate::device::{Device, DeviceName, parse_target};
 use crate::error::{Error, Result};
 use crate::kernel::BoundOp;
-use crate::pipeline::Fusion;
+use crate::pipeline::{Fusion, PLANS};
 use girih_autotune::database::{Database, Key, Record};
 use girih_autotune::measure::{Answers, Pool, Starter, Worker};
 use girih_autotune::protocol::*;
@@ -111,6 +111,7 @@ fn search_for(
         bugs: Vec::new(),
     };
     if !request.force
+        && request.options.shard.is_none()
         && let Some(record) = database.get(&tuned.key, &mut notes)
         && is_current(&bound, target, &record)
     {
@@ -124,8 +125,8 @@ fn search_for(
     };
     let compilers = if simulated && !always_compile { 0 } else { request.compilers };
     let compilers = (0..compilers).map(|_| Worker::new(&request.starter, compile.clone())).collect();
-    let pool = Pool { compilers, benches, deadline, strict: true };
-    let mut seen = Seen { pool, done: 0, failed: 0, best: None, see };
+    let pool = Pool { compilers, benches, deadline, strict: true, alone: false };
+    let mut seen = Seen { pool, end: deadline, done: 0, failed: 0, best: None, see };
     let sources = bound.op().kernel().sources();
     let problem = Problem { plans, target, sources };
     let options = Options { exact: simulated, ..request.options.clone() };
@@ -135,10 +136,21 @@ fn search_for(
         notes.push(format!("{lost} worker processes were lost and replaced"));
     }
     drop(seen);
+    if let Some(Err(f)) = tuned.found.default.map(|d| &tuned.found.trials[d].result) {
+        notes.push(format!("the forms' own choice failed, {f}"));
+    }
     tuned.seconds = start.elapsed().as_secs_f64();
     tuned.bugs = report_bugs(request, &tuned.found);
     tuned.record = record(&tuned, options.seed);
-    if let Some(record) = &tuned.record {
+    // Of the parts of one space that share a store, the fastest stays.
+    if request.options.shard.is_some()
+        && let Some(known) = database.get(&tuned.key, &mut Vec::new())
+        && tuned.record.as_ref().is_some_and(|r| known.us <= r.us)
+        && is_current(&bound, target, &known)
+    {
+        notes.push("another part of the space has a faster one, which stays".into());
+        tuned.record = Some(known);
+    } else if let Some(record) = &tuned.record {
         let kept = database.put(&tuned.key, record);
         match kept {
             Ok(Some(_)) => {}
@@ -193,15 +205,20 @@ fn start_all(benches: &mut Vec<Worker>) -> Result<(Ready, Vec<String>)> {
     Ok((first, notes))
 }
 
-/// The ways to fuse that give different plans.
-fn plans(bound: &BoundOp, target: Target) -> Result<Vec<(String, girih_compiler::ir::plan::Plan)>> {
+/// The ways to fuse that give different plans, the search's own first.
+pub fn plans(bound: &BoundOp, target: Target) -> Result<Vec<(String, girih_compiler::ir::plan::Plan)>> {
     let device = Device::Simulator(target);
     let mut found: Vec<(String, String, _)> = Vec::new();
+    let mut ways = Vec::new();
     for fusion in Fusion::ALL {
-        let plan = bound.with_fusion(fusion).plan(&device)?;
+        ways.push((fusion.name(), bound.with_fusion(fusion).plan(&device)?));
+    }
+    let others = bound.plans(&device, PLANS)?.into_iter().enumerate().skip(1);
+    ways.extend(others.map(|(n, other)| (Fusion::Plan(n as u8).name(), other.plan)));
+    for (name, plan) in ways {
         let text = plan_text::print(&plan);
         if found.iter().all(|(_, t, _)| *t != text) {
-            found.push((fusion.name().to_string(), text, plan));
+            found.push((name, text, plan));
         }
     }
     Ok(found.into_iter().map(|(name, _, plan)| (name, plan)).collect())
@@ -235,6 +252,8 @@ fn record(tuned: &Tuned, seed: u64) -> Option<Record> {
 /// The pool, watched.
 struct Seen<'a> {
     pool: Pool,
+    /// Of the whole budget; the pool's own deadline is that of the part at hand.
+    end: Option<Instant>,
     done: usize,
     failed: usize,
     best: Option<f64>,
@@ -243,7 +262,7 @@ struct Seen<'a> {
 
 impl Bench for Seen<'_> {
     fn run(&mut self, requests: Vec<girih_autotune::protocol::Request>) -> Answers {
-        let Seen { pool, done, failed, best, see } = self;
+        let Seen { pool, done, failed, best, see, .. } = self;
         // A winner is checked, late or not.
         let last = requests.iter().all(|r| r.task == Task::Tail);
         let deadline = if last { pool.deadline.take() } else { None };
@@ -264,6 +283,18 @@ impl Bench for Seen<'_> {
         });
         pool.deadline = pool.deadline.or(deadline);
         answers
+    }
+
+    fn run_on_one(&mut self, requests: Vec<girih_autotune::protocol::Request>) -> Answers {
+        self.pool.alone = true;
+        let answers = self.run(requests);
+        self.pool.alone = false;
+        answers
+    }
+
+    fn allow(&mut self, share: f64) {
+        let now = Instant::now();
+        self.pool.deadline = self.end.map(|end| now + end.saturating_duration_since(now).mul_f64(share));
     }
 
     fn over(&self) -> bool {

@@ -49,4 +49,12 @@ impl Sim {
         let us = ran.kernels.iter().map(|k| model::counted(k, program, &self.target)).sum();
         Ok(Sample { us, least: us, greatest: us, calls: 1, ..Sample::default() })
     }
+
+    /// Microseconds of each kernel.
+    pub fn parts(&self, program: &Program) -> Result<BTreeMap<String, f64>> {
+        let ran = sim::run(program, &self.inputs, &SimOptions::default())
+            .map_err(|e| Error::Simulator(e.to_string()))?;
+        let us = |k: &sim::KernelReport| model::counted(k, program, &self.target);
+        Ok(ran.kernels.iter().map(|k| (k.kernel.clone(), us(k))).collect())
+    }
 }

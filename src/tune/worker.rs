@@ -14,13 +14,14 @@ use girih_autotune::protocol::*;
 use girih_compiler::ir::plan::Plan;
 use girih_compiler::ir::program::Program;
 use girih_compiler::lower::{Schedule, simt_to_cuda};
+use girih_compiler::pass::graph_to_plan::signature;
 use girih_compiler::vocab::target::Target;
 use girih_runtime::Cache;
 use girih_runtime::cache::digest;
 use girih_runtime::compile::cubin;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a test plants in a worker. The product's own does nothing.
 pub trait Plant {
@@ -174,7 +175,8 @@ impl Worker {
     fn answer(&mut self, request: &Request, plant: &mut dyn Plant) -> Result<Done> {
         match request.task {
             Task::Compile => self.compile(request, plant).map(Done::Compiled),
-            Task::Measure { calls } => self.measure(request, calls, plant).map(Done::Measured),
+            Task::Measure { calls, cut } => self.measure(request, (calls, cut), plant).map(Done::Measured),
+            Task::Parts => self.parts(request, plant).map(Done::Parts),
             Task::Tail => self.tail(request, plant).map(Done::Right),
         }
     }
@@ -196,7 +198,8 @@ impl Worker {
         let device = Device::Simulator(self.target);
         let key = (r.configuration.fusion.clone(), small);
         if !self.plans.contains_key(&key) {
-            self.plans.insert(key.clone(), bound.plan(&device)?);
+            let plan = if small { self.alike(&bound, &key.0)? } else { bound.plan(&device)? };
+            self.plans.insert(key.clone(), plan);
         }
         let sources = bound.op().kernel().sources();
         let options = bound.options(&device)?;
@@ -205,6 +208,34 @@ impl Worker {
             lowered.cuda = simt_to_cuda::print(&lowered.program, &options.target, sources);
         }
         Ok(lowered)
+    }
+
+    /// The plan of the small shape that stores the same values by the same forms as that of the job's shape, wherever it
+    /// stands among the alternatives there.
+    fn alike(&self, small: &BoundOp, fusion: &str) -> Result<Plan> {
+        let device = Device::Simulator(self.target);
+        let way = Fusion::parse(fusion).unwrap_or_default();
+        let wanted = signature(&self.bound.with_fusion(way).plan(&device)?);
+        let own = small.plan(&device)?;
+        if signature(&own) == wanted {
+            return Ok(own);
+        }
+        let plans = super::run::plans(small, self.target)?.into_iter().map(|p| p.1);
+        Ok(plans.into_iter().find(|p| signature(p) == wanted).unwrap_or(own))
+    }
+
+    /// Microseconds of each kernel.
+    fn parts(&mut self, r: &Request, plant: &mut dyn Plant) -> Result<BTreeMap<String, f64>> {
+        let bound = self.configured(&self.bound, &r.configuration)?;
+        let lowered = self.lower(&self.bound.clone(), false, r, plant)?;
+        match &mut self.on {
+            On::Nowhere => Err(Error::argument("device", "this worker only compiles")),
+            On::Sim(sim) => sim.parts(&lowered.program),
+            On::Gpu(gpu) => {
+                let compiled = Compiled::new(&bound, gpu.device(), lowered, Duration::ZERO)?;
+                gpu.parts(&compiled)
+            }
+        }
     }
 
     fn compile(&mut self, r: &Request, plant: &mut dyn Plant) -> Result<girih_autotune::protocol::Compiled> {
@@ -219,11 +250,10 @@ impl Worker {
         })
     }
 
-    fn measure(&mut self, r: &Request, calls: u32, plant: &mut dyn Plant) -> Result<Sample> {
+    fn measure(&mut self, r: &Request, calls: (u32, Option<f64>), plant: &mut dyn Plant) -> Result<Sample> {
         let bound = self.configured(&self.bound, &r.configuration)?;
         let lowered = self.lower(&self.bound.clone(), false, r, plant)?;
         let code = digest(lowered.cuda.as_bytes());
-        let start = Instant::now();
         let sample = match &mut self.on {
             On::Nowhere => return Err(Error::argument("device", "this worker only compiles")),
             On::Sim(sim) => sim.measure(&lowered.program)?,
@@ -232,7 +262,6 @@ impl Worker {
                 gpu.measure(&compiled, calls)?
             }
         };
-        let _ = start;
         Ok(Sample { code, ..sample })
     }
 

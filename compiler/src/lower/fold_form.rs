@@ -2,10 +2,11 @@
 //! the terms of the second product for a block of rows.
 
 use super::contract_pattern::ContractShape;
+use super::contract_tile::Wishes;
 use super::fold_loop::FoldLoop;
 use super::fold_pattern::{self, Chain};
 use super::{Lowering, MAX_GRID_X, Refusal, contract, map};
-use crate::ir::graph::{Define, Stmt as GraphStmt, TensorId};
+use crate::ir::graph::{Define, Graph, Stmt as GraphStmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::tile::{Arrange, Side, Tile, TileDim};
 use crate::vocab::target::Target;
@@ -35,22 +36,126 @@ fn chain(cx: &Lowering, d: &Define, stmt: usize) -> Option<Chain> {
     Some(chain)
 }
 
-/// Rows and terms of a step, and stages, so that a block's matrices fit its shared memory.
-const ROWS: u32 = 128;
-pub const STEP: u32 = 128;
-pub const STAGES: u32 = 2;
+/// Rows of a block, terms of a step, and stages of the copies that run ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub rows: u32,
+    pub step: u32,
+    pub stages: u32,
+}
 
-fn tile(k: &PlanKernel, chain: &Chain) -> Tile {
+/// What the form chooses by itself: a block's matrices fit its shared memory for all columns that it takes.
+const OWN: Layout = Layout { rows: 128, step: 128, stages: 2 };
+/// The same where a third warpgroup finds registers: its tensor cores wait less for exponentials.
+const NARROW: Layout = Layout { rows: 192, step: 128, stages: 4 };
+const ROWS: [i64; 2] = [128, 192];
+const STEPS: [i64; 3] = [64, 128, 192];
+const STAGES: [i64; 3] = [2, 3, 4];
+/// Registers that a thread needs beside its accumulators, scores and weights.
+const OTHERS: i64 = 24;
+/// Bytes of shared memory that are kept free for barriers and alignment.
+const SPARE: i64 = 2048;
+
+impl Layout {
+    /// The form's own choice: more rows a block where they fit, and where every multiprocessor has several blocks to go.
+    fn own(chain: &Chain, target: &Target) -> Layout {
+        let blocks = ContractShape::points(&chain.outer.batch) * (chain.sizes()[0] / NARROW.rows as i64);
+        let many = blocks >= 4 * target.sms as i64;
+        if many && NARROW.why_not(chain, target).is_none() { NARROW } else { OWN }
+    }
+
+    /// Registers of a thread that multiplies: the warpgroups share those of a multiprocessor with the one that loads.
+    pub fn registers(&self) -> u32 {
+        if self.rows / 64 > 2 { 160 } else { 240 }
+    }
+
+    fn needs(&self, what: &str) -> String {
+        let Layout { rows, step, stages } = self;
+        format!("{rows} rows by steps of {step} terms in {stages} stages need {what}")
+    }
+
+    /// Why a block cannot have this layout, if it cannot.
+    fn why_not(&self, chain: &Chain, target: &Target) -> Option<String> {
+        let [_, terms, _, columns] = chain.sizes();
+        let (rows, step, stages) = (self.rows as i64, self.step as i64, self.stages as i64);
+        let registers = columns / 2 + step / 2 + step / 4 + OTHERS;
+        if registers > self.registers() as i64 {
+            return Some(format!("{registers} registers for a thread that has {}", self.registers()));
+        }
+        let bytes = 2 * (rows * terms + stages * step * (terms + columns)) + SPARE;
+        let room = target.shared_per_block as i64;
+        (bytes > room).then(|| format!("{bytes} bytes of shared memory in a block that has {room}"))
+    }
+}
+
+/// The settings that the form follows, with the values worth trying.
+pub fn space(graph: &Graph, k: &PlanKernel, target: &Target) -> Vec<super::Choice> {
+    let [stmt] = k.stmts[..] else { return Vec::new() };
+    let GraphStmt::Define(d) = &graph.stmts[stmt] else { return Vec::new() };
+    let Some(chain) = is_on(target).then(|| fold_pattern::takes(graph, d).ok()).flatten() else {
+        return Vec::new();
+    };
+    let (rows, term) = axes(&chain);
+    let mut space =
+        vec![super::Choice::ints("step", &term, &STEPS), super::Choice::ints("stages", "", &STAGES)];
+    space.extend(rows.map(|rows| super::Choice::ints("block", &rows, &ROWS)));
+    space
+}
+
+/// The names of the innermost axis of the rows, and of the terms.
+fn axes(chain: &Chain) -> (Option<String>, String) {
+    let rows = chain.outer.m.last().map(|d| chain.outer.axes[d.out].name.clone());
+    (rows, chain.fold().k[0].name.clone())
+}
+
+fn layout(cx: &Lowering, k: &PlanKernel, d: &Define, chain: &Chain) -> Result<Layout, Refusal> {
+    let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span: d.span };
+    let (rows, term) = axes(chain);
+    let columns = chain.outer.n.last().map(|d| chain.outer.axes[d.out].name.as_str());
+    let own = Layout::own(chain, cx.target);
+    let mut layout = own;
+    let mut last = None;
+    for (key, axis) in cx.schedule.kernels.get(&k.name).into_iter().flat_map(|s| s.keys()) {
+        let (known, field): (&[i64], _) = match key.as_str() {
+            "block" if Some(axis) == rows.as_ref() => (&ROWS, &mut layout.rows),
+            "step" if *axis == term => (&STEPS, &mut layout.step),
+            "stages" => (&STAGES, &mut layout.stages),
+            // A block has all columns.
+            "block" if Some(axis.as_str()) == columns && wishes.int(key, axis)? >= Some(chain.sizes()[3]) => {
+                continue;
+            }
+            "block" | "step" => {
+                return Err(wishes.refuse(
+                    key,
+                    axis,
+                    "chained products are cut along their innermost rows and their terms alone",
+                ));
+            }
+            _ => continue,
+        };
+        match wishes.int(key, axis)? {
+            Some(n) if known.contains(&n) => *field = n as u32,
+            _ => return Err(wishes.refuse(key, axis, &format!("chained products take one of {known:?}"))),
+        }
+        last = Some((key, axis));
+    }
+    match last.zip(layout.why_not(chain, cx.target).filter(|_| layout != own)) {
+        Some(((key, axis), why)) => Err(wishes.refuse(key, axis, &layout.needs(&why))),
+        None => Ok(layout),
+    }
+}
+
+fn tile(k: &PlanKernel, chain: &Chain, block: u32) -> Tile {
     let side = |digits: usize, extent: i64, block: u32, name: &str| {
         let dim = TileDim { name: name.into(), digits: 0..digits, extent, block: block as i64 };
         Side { dims: vec![dim], block }
     };
     let [rows, _, _, columns] = chain.sizes();
-    let groups = ROWS / 64;
+    let groups = block / 64;
     Tile {
         name: k.name.clone(),
         batch: ContractShape::points(&chain.outer.batch),
-        m: side(chain.outer.m.len(), rows, ROWS, "rows"),
+        m: side(chain.outer.m.len(), rows, block, "rows"),
         n: side(chain.outer.n.len(), columns, columns as u32, "columns"),
         arrange: Arrange::Groups { m: groups },
         threads: 128 * (groups + 1),
@@ -68,7 +173,8 @@ fn tile(k: &PlanKernel, chain: &Chain) -> Tile {
 }
 
 fn build<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel, d: &Define, chain: &Chain) -> Result<(), Refusal> {
-    let tile = tile(k, chain);
+    let layout = layout(cx, k, d, chain)?;
+    let tile = tile(k, chain, layout.rows);
     let blocks = tile.batch.checked_mul(tile.m.tiles()).filter(|&n| n <= MAX_GRID_X);
     let Some(blocks) = blocks else {
         return Err(Refusal::new(d.span, "the product needs more blocks than a grid may have"));
@@ -79,7 +185,7 @@ fn build<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel, d: &Define, chain: &Chain
     e.kernel.min_blocks = 1;
     let home = |t: TensorId| cx.home(t).clone();
     e.line(d.span);
-    FoldLoop::new(&mut e, chain, &tile).emit(&mut e, &cx.facts, &home);
+    FoldLoop::new(&mut e, chain, &tile, layout).emit(&mut e, &cx.facts, &home);
     cx.launch(e);
     Ok(())
 }

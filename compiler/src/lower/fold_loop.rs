@@ -11,7 +11,7 @@ use super::contract_epilogue::Epilogue;
 use super::contract_mma::{self, Accumulators};
 use super::contract_operand::Ground;
 use super::fold_boxes::{Boxes, LINE};
-use super::fold_form::{STAGES, STEP};
+use super::fold_form::Layout;
 use super::fold_pattern::Chain;
 use super::fold_scores::{MINUS_INFINITY, Scores, Thread, lane_column};
 use super::home::Home;
@@ -28,9 +28,8 @@ use crate::vocab::approx::Approx;
 use crate::vocab::dtype::{self, DType, Value};
 use crate::vocab::func::Func;
 
-/// Registers a thread of each role has, where two warpgroups multiply.
+/// Registers of a thread that loads.
 const LOADING: u16 = 24;
-const MULTIPLYING: u16 = 240;
 /// Bytes between atoms of 8 lines of 128 bytes.
 const ATOM: u64 = 1024;
 const ZERO: Expr = Expr::Lit(Value::F32(0.0));
@@ -48,6 +47,7 @@ struct Matrix<'x> {
 pub struct FoldLoop<'x> {
     chain: &'x Chain,
     tile: &'x Tile,
+    layout: Layout,
     a: Matrix<'x>,
     b: Matrix<'x>,
     v: Matrix<'x>,
@@ -103,11 +103,12 @@ fn unrolled(e: &mut Emit, name: &str, count: u32, f: impl FnOnce(&mut Emit, Expr
 
 impl<'x> FoldLoop<'x> {
     /// Declares shared memory and tensor maps, and initialises the barriers.
-    pub fn new(e: &mut Emit, chain: &'x Chain, tile: &'x Tile) -> FoldLoop<'x> {
+    pub fn new(e: &mut Emit, chain: &'x Chain, tile: &'x Tile, layout: Layout) -> FoldLoop<'x> {
         let Arrange::Groups { m: groups } = tile.arrange else {
             unreachable!("`fold_form` makes these tiles alone")
         };
         let [_, terms, _, columns] = chain.sizes();
+        let Layout { step, stages, .. } = layout;
         let mut matrix = |boxes: &'x Boxes, name: &str, rows: u32, terms: u32, stages: u32| {
             let shared =
                 e.kernel.shared(format!("{name}_tile"), chain.dtype, stages * rows * terms, ATOM as u32);
@@ -115,10 +116,10 @@ impl<'x> FoldLoop<'x> {
             Matrix { boxes, shared, map, rows, terms }
         };
         let a = matrix(&chain.a, "a", tile.m.block, terms as u32, 1);
-        let b = matrix(&chain.b, "b", STEP, terms as u32, STAGES);
-        let v = matrix(&chain.v, "v", columns as u32, STEP, STAGES);
-        let barriers = e.kernel.shared("barriers", DType::I64, 4 * STAGES + 1, 8);
-        let main = FoldLoop { chain, tile, a, b, v, barriers, groups };
+        let b = matrix(&chain.b, "b", step, terms as u32, stages);
+        let v = matrix(&chain.v, "v", columns as u32, step, stages);
+        let barriers = e.kernel.shared("barriers", DType::I64, 4 * stages + 1, 8);
+        let main = FoldLoop { chain, tile, layout, a, b, v, barriers, groups };
         main.init(e);
         main
     }
@@ -126,8 +127,9 @@ impl<'x> FoldLoop<'x> {
     fn init(&self, e: &mut Emit) {
         let first = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
         e.if_then(first, |e| {
-            for at in 0..4 * STAGES + 1 {
-                let given_back = (at / STAGES) % 2 == 1 && at < 4 * STAGES;
+            let stages = self.layout.stages;
+            for at in 0..4 * stages + 1 {
+                let given_back = (at / stages) % 2 == 1 && at < 4 * stages;
                 let count = if given_back { 4 * self.groups } else { 1 };
                 let address = Expr::SharedAddr(self.barriers, Box::new(lit32(at as i32)));
                 call(e, Intrinsic::MbarrierInit, vec![address, Expr::U32(count)]);
@@ -138,18 +140,18 @@ impl<'x> FoldLoop<'x> {
     }
 
     fn gate(&self, gate: Gate, slot: &Expr) -> Expr {
-        let at = plus(slot.clone(), lit32((gate as u32 * STAGES) as i32));
+        let at = plus(slot.clone(), lit32((gate as u32 * self.layout.stages) as i32));
         Expr::SharedAddr(self.barriers, Box::new(at))
     }
 
     fn rows_full(&self) -> Expr {
-        Expr::SharedAddr(self.barriers, Box::new(lit32(4 * STAGES as i32)))
+        Expr::SharedAddr(self.barriers, Box::new(lit32(4 * self.layout.stages as i32)))
     }
 
     /// The whole kernel after `new`.
     pub fn emit(&self, e: &mut Emit, facts: &Facts, home: &dyn Fn(TensorId) -> Home) {
         let place = self.locate(e);
-        let scores = Scores::new(e, self.chain, self.tile, &place.m[0]);
+        let scores = Scores::new(e, self.chain, self.tile, self.layout.step, &place.m[0]);
         let (first, count) = scores.steps(e);
         // Equal over a warp, said so that it is kept in a uniform register.
         let group = e.kernel.var("group", Ty::I32);
@@ -164,7 +166,11 @@ impl<'x> FoldLoop<'x> {
                 e.if_then(one, |e| self.load(e, &place, &first, &count));
             },
             |e| {
-                call(e, Intrinsic::SetMaxRegisters { more: true, count: MULTIPLYING }, Vec::new());
+                call(
+                    e,
+                    Intrinsic::SetMaxRegisters { more: true, count: self.layout.registers() as u16 },
+                    Vec::new(),
+                );
                 let acc = self.multiply(e, &Expr::Var(group), &place, &scores, &first, &count);
                 let ground = Ground { graph: e.graph, facts, shape: &self.chain.outer, home };
                 Epilogue { shape: &self.chain.outer, tile: self.tile }.store(e, &ground, &place, &[acc]);
@@ -203,7 +209,7 @@ impl<'x> FoldLoop<'x> {
 
     fn advance(&self, e: &mut Emit, c: Cursor) {
         e.push(Stmt::Set(c.slot, plus(Expr::Var(c.slot), lit32(1))));
-        let last = cmp(CmpOp::Eq, Expr::Var(c.slot), lit32(STAGES as i32));
+        let last = cmp(CmpOp::Eq, Expr::Var(c.slot), lit32(self.layout.stages as i32));
         e.if_then(last, |e| {
             e.push(Stmt::Set(c.slot, lit32(0)));
             e.push(Stmt::Set(c.parity, int_op(IntOp::Xor, Expr::Var(c.parity), Expr::U32(1))));
@@ -232,7 +238,8 @@ impl<'x> FoldLoop<'x> {
         let var = e.kernel.var("it", Ty::I32);
         let body = e.block(|e| {
             let slot = Expr::Var(c.slot);
-            let j0 = e.named("j0", Ty::I32, times(plus(first.clone(), Expr::Var(var)), STEP as i64));
+            let j0 =
+                e.named("j0", Ty::I32, times(plus(first.clone(), Expr::Var(var)), self.layout.step as i64));
             for (matrix, full, empty, row, term) in [
                 (&self.b, Gate::ScoresFull, Gate::ScoresEmpty, j0.clone(), lit32(0)),
                 (&self.v, Gate::TermsFull, Gate::TermsEmpty, lit32(0), j0.clone()),
@@ -263,8 +270,8 @@ impl<'x> FoldLoop<'x> {
         let two = |e: &mut Emit, name: &str, v: Expr| [(); 2].map(|()| e.let_var(name, Ty::F32, v.clone()));
         let state = State {
             acc,
-            scores: e.kernel.array("scores", Ty::F32, STEP / 2),
-            weights: e.kernel.array("weights", Ty::U32, STEP / 4),
+            scores: e.kernel.array("scores", Ty::F32, self.layout.step / 2),
+            weights: e.kernel.array("weights", Ty::U32, self.layout.step / 4),
             top: two(e, "top", MINUS_INFINITY),
             sum: two(e, "sum", ZERO),
         };
@@ -287,7 +294,7 @@ impl<'x> FoldLoop<'x> {
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
         self.give_back(e, Gate::ScoresEmpty, at);
         self.advance(e, at);
-        let j0 = e.named("j0", Ty::I32, times(first.clone(), STEP as i64));
+        let j0 = e.named("j0", Ty::I32, times(first.clone(), self.layout.step as i64));
         e.scope(|e| {
             self.weigh(e, scores, &thread, &j0, &state);
             self.pack(e, &state);
@@ -304,7 +311,8 @@ impl<'x> FoldLoop<'x> {
             call(e, Intrinsic::WgmmaWait(1), Vec::new());
             self.give_back(e, Gate::ScoresEmpty, at);
             self.advance(e, at);
-            let j0 = e.named("j0", Ty::I32, times(plus(first.clone(), Expr::Var(var)), STEP as i64));
+            let j0 =
+                e.named("j0", Ty::I32, times(plus(first.clone(), Expr::Var(var)), self.layout.step as i64));
             let factors = self.weigh(e, scores, &thread, &j0, &state);
             call(e, Intrinsic::WgmmaWait(0), Vec::new());
             self.give_back(e, Gate::TermsEmpty, before);
@@ -338,10 +346,11 @@ impl<'x> FoldLoop<'x> {
     /// The products of a step's scores.
     fn start_scores(&self, e: &mut Emit, a: &Expr, b: &Expr, at: Cursor, s: &State) {
         let stage = e.named("b_stage", Ty::U64, self.b.stage(b, at));
-        let op = Intrinsic::Wgmma { dtypes: [self.chain.dtype; 2], n: STEP as u16, trans: [false; 2] };
+        let op =
+            Intrinsic::Wgmma { dtypes: [self.chain.dtype; 2], n: self.layout.step as u16, trans: [false; 2] };
         for kk in 0..self.a.terms / 16 {
             let args = vec![self.a.terms_on(a, kk), self.b.terms_on(&stage, kk), lit32((kk > 0) as i32)];
-            let outs = (0..STEP / 2).map(|i| Place::Elem(s.scores, i)).collect();
+            let outs = (0..self.layout.step / 2).map(|i| Place::Elem(s.scores, i)).collect();
             e.push(Stmt::Intrinsic { op, outs, args });
         }
         call(e, Intrinsic::WgmmaCommit, Vec::new());
@@ -352,7 +361,7 @@ impl<'x> FoldLoop<'x> {
         let stage = e.named("v_stage", Ty::U64, self.v.stage(v, at));
         let (n, trans) = (self.v.rows as u16, !self.v.boxes.k_major);
         let op = Intrinsic::WgmmaRegs { dtype: self.chain.dtype, n, trans };
-        for kk in 0..STEP / 16 {
+        for kk in 0..self.layout.step / 16 {
             let weight = |i: u32| Expr::Elem(s.weights, Box::new(lit32((4 * kk + i) as i32)));
             let mut args: Vec<Expr> = (0..4).map(weight).collect();
             args.extend([self.v.terms_on(&stage, kk), lit32(1)]);
@@ -365,7 +374,7 @@ impl<'x> FoldLoop<'x> {
     /// Scores to weights, in place; the greatest scores and sums follow. Gives each row's factor.
     fn weigh(&self, e: &mut Emit, scores: &Scores, thread: &Thread, j0: &Expr, s: &State) -> [Expr; 2] {
         let top = [(); 2].map(|()| e.let_var("greatest", Ty::F32, MINUS_INFINITY));
-        let groups = STEP / 8;
+        let groups = self.layout.step / 8;
         let pass = |e: &mut Emit, whole: bool| {
             unrolled(e, "g", groups, |e, g| {
                 scores.emit(e, s.scores, &g, j0, thread, whole, &mut |e, r, at, value| {
@@ -448,7 +457,7 @@ impl<'x> FoldLoop<'x> {
 
     /// The weights as the second product takes them.
     fn pack(&self, e: &mut Emit, s: &State) {
-        unrolled(e, "x", STEP / 4, |e, x| {
+        unrolled(e, "x", self.layout.step / 4, |e, x| {
             let score = |w: i32| {
                 let at = plus(times(x.clone(), 2), lit32(w));
                 Box::new(Expr::Elem(s.scores, Box::new(at)))

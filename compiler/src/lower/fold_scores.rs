@@ -2,7 +2,6 @@
 //! not count at −inf, and which steps a block has at all.
 
 use super::contract_coords::{Known, axis_values, fold_op, modulo, over, plus, times};
-use super::fold_form::STEP;
 use super::fold_pattern::{Bound, Chain};
 use super::scalar::{Emit, Num, and, cmp, int_op, lit32};
 use crate::ir::graph::{AxisId, Expr as Node, ExprId, Graph};
@@ -16,6 +15,8 @@ pub const MINUS_INFINITY: Expr = Expr::Lit(Value::F32(f32::NEG_INFINITY));
 
 pub struct Scores<'x> {
     pub chain: &'x Chain,
+    /// Terms of a step.
+    step: i64,
     /// The axes that scores depend on beside the product.
     axes: BTreeSet<AxisId>,
     /// First and last row of the block, where bounds move with the row.
@@ -38,7 +39,7 @@ pub struct Thread<'p> {
 }
 
 impl<'x> Scores<'x> {
-    pub fn new(e: &mut Emit, chain: &'x Chain, tile: &Tile, m0: &Expr) -> Scores<'x> {
+    pub fn new(e: &mut Emit, chain: &'x Chain, tile: &Tile, step: u32, m0: &Expr) -> Scores<'x> {
         let mut axes = BTreeSet::new();
         let product = chain.inner.folds[0].fold;
         let scale = scale(e.graph, chain.cascade.score, product);
@@ -69,7 +70,7 @@ impl<'x> Scores<'x> {
         } else {
             (lit32(0), lit32(inner as i32 - 1))
         };
-        Scores { chain, axes, first_row, last_row, scale, divisions }
+        Scores { chain, step: step.into(), axes, first_row, last_row, scale, divisions }
     }
 
     /// What the exponential multiplies its operand with.
@@ -89,7 +90,7 @@ impl<'x> Scores<'x> {
 
     /// First step and number of steps of the block: those in which a score may count, at least one.
     pub fn steps(&self, e: &mut Emit) -> (Expr, Expr) {
-        let step = STEP as i64;
+        let step = self.step;
         let all = (self.terms() + step - 1) / step;
         let (mut first, mut end) = (lit32(0), lit32(all as i32));
         for b in &self.chain.bounds {
@@ -121,8 +122,8 @@ impl<'x> Scores<'x> {
                 None => c,
             });
         };
-        let last = plus(j0.clone(), lit32(STEP as i32 - 1));
-        if self.terms() % STEP as i64 != 0 {
+        let last = plus(j0.clone(), lit32(self.step as i32 - 1));
+        if self.terms() % self.step != 0 {
             need(cmp(CmpOp::Lt, last.clone(), lit32(self.terms() as i32)));
         }
         for b in &self.chain.bounds {
@@ -166,7 +167,7 @@ impl<'x> Scores<'x> {
 
     fn value(&self, e: &mut Emit, product: Expr, j: Expr, thread: &Thread, r: usize, whole: bool) -> Expr {
         let chain = self.chain;
-        let ragged = !whole && self.terms() % STEP as i64 != 0;
+        let ragged = !whole && self.terms() % self.step != 0;
         let k = &chain.outer.folds[0].k[0];
         let uses_term = self.axes.contains(&k.axis);
         let j = if uses_term || ragged { e.named("term", Ty::I32, j) } else { j };

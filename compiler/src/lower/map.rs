@@ -170,7 +170,8 @@ pub fn threads(cx: &Lowering<'_>, kernel: &str, usual: i64, span: Span) -> Resul
 }
 
 /// The settings that a map leaves open.
-pub fn space(graph: &Graph, k: &PlanKernel) -> Vec<Choice> {
+pub fn space(cx: &Lowering<'_>, k: &PlanKernel) -> Vec<Choice> {
+    let graph = cx.graph;
     let wide = k.stmts.iter().any(|&s| match &graph.stmts[s] {
         Stmt::Define(d) => graph.tensor(d.target).dims.last().is_some_and(|n| n % 2 == 0),
         _ => false,
@@ -179,6 +180,17 @@ pub fn space(graph: &Graph, k: &PlanKernel) -> Vec<Choice> {
     if wide {
         space.push(Choice::ints("vector", "", &[1, 2, 4, 8]));
     }
+    let define = |&s: &usize| match &graph.stmts[s] {
+        Stmt::Define(d) => Some(d),
+        _ => None,
+    };
+    let defines: Vec<&Define> = k.stmts.iter().filter_map(define).collect();
+    let mut along: Vec<&str> = Vec::new();
+    for group in groups(graph, &defines) {
+        let axis = map_stencil::find(cx, &k.name, group).map(|s| s.axis(cx, group));
+        along.extend(axis.filter(|a| !along.contains(a)));
+    }
+    space.extend(along.into_iter().map(|axis| Choice::ints("unroll", axis, &[1, 2, 4, 8])));
     space
 }
 

@@ -55,6 +55,13 @@ pub struct Stencil {
     v: i64,
 }
 
+impl Stencil {
+    /// The name of the axis that a thread takes rows along.
+    pub fn axis<'a>(&self, cx: &Lowering<'a>, group: &[&Define]) -> &'a str {
+        &cx.graph.axis(group[0].axes[self.p]).name
+    }
+}
+
 /// The map as a stencil, if it is one.
 pub fn find(cx: &Lowering<'_>, name: &str, group: &[&Define]) -> Option<Stencil> {
     let graph = cx.graph;

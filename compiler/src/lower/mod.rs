@@ -239,13 +239,14 @@ fn lower_all(plan: &Plan, target: &Target, schedule: &Schedule) -> Result<Progra
 /// The settings that a kernel's form leaves open, with the values worth trying.
 pub fn space(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
     match k.form {
-        Form::Map => map::space(&plan.graph, k),
+        Form::Map => map::space(&Lowering::new(plan, target, &Schedule::default()), k),
         Form::Contract => {
             let found = contract::space(&plan.graph, &k.stmts);
             let found = found.iter().map(|(key, axis, v)| Choice::ints(key, axis, v));
             found.chain(contract_hopper::space(&plan.graph, &k.stmts, target)).collect()
         }
         Form::Row => row::space(&plan.graph, k),
+        Form::Fold => fold_form::space(&plan.graph, k, target),
         Form::Block => vec![Choice::ints("threads", "", &[64, 128, 256, 512, 1024])],
         _ => Vec::new(),
     }

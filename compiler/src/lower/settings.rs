@@ -23,10 +23,14 @@ const BY_THREADS: &[Form] =
 
 /// Wishes and permissions (`vector`, `atomic`, `accumulate`) and what the planner follows (`store`, `inline`) have no row.
 const ROWS: &[Row] = &[
-    Row { key: "block", forms: &[Form::Map, Form::Row, Form::Contract], what: "a tile of the output" },
-    Row { key: "step", forms: &[Form::Contract], what: "a product's loop through shared memory" },
+    Row {
+        key: "block",
+        forms: &[Form::Map, Form::Row, Form::Contract, Form::Fold],
+        what: "a tile of the output",
+    },
+    Row { key: "step", forms: &[Form::Contract, Form::Fold], what: "a product's loop through shared memory" },
     Row { key: "split", forms: &[Form::Contract], what: "a product whose blocks share a sum" },
-    Row { key: "stages", forms: &[Form::Contract], what: "a product's copies that run ahead" },
+    Row { key: "stages", forms: &[Form::Contract, Form::Fold], what: "a product's copies that run ahead" },
     Row { key: "order", forms: &[Form::Contract], what: "a product's tiles" },
     Row { key: "threads", forms: BY_THREADS, what: "the threads of a block" },
     Row { key: "warps", forms: BY_THREADS, what: "the threads of a block" },

@@ -98,7 +98,7 @@ pub fn plans(graph: &Graph, options: &PlanOptions, most: usize) -> Vec<Alternati
 }
 
 /// What tells plans apart: each kernel's form, and what it stores.
-fn signature(p: &Plan) -> Vec<(Form, Vec<String>)> {
+pub fn signature(p: &Plan) -> Vec<(Form, Vec<String>)> {
     let stored = |k: &PlanKernel| {
         let targets = k.stmts.iter().flat_map(|&s| p.graph.stmts[s].targets());
         targets.map(|t| p.graph.tensor(t).name.clone()).collect()

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Autotuners beside each other: seconds to tune one operator, and microseconds of what was found.
+
+    tests/peers/tuners.py --girih target/release/girih [--only matmul,softmax,attention] [--budget 20s] [--seconds 25]
+
+Triton's autotuner over a space of its own for each operator, `girih tune` with an empty cache, and again with the
+compiled code cached but no record. Each result is compared with the definition by torch before it counts. A line of
+JSON for each run. Needs a CUDA GPU, torch and triton; TileLang is not run by this script.
+"""
+import argparse, json, os, pathlib, re, shutil, subprocess, sys, tempfile, time
+
+HERE = pathlib.Path(__file__).resolve().parent
+KINDS = HERE.parent.parent / "src/bench/kinds.tile"
+OPS = {
+    "matmul": ["gemm_nt", dict(M=8192, N=8192, K=8192), dict(T="bf16")],
+    "softmax": ["softmax", dict(M=65536, N=4096), dict(T="bf16")],
+    "attention": ["attention", dict(B=4, H=16, G=1, S=4096, L=4096, D=128), dict(T="bf16", causal="false")],
+}
+
+
+def girih(args, name, cache, more):
+    op, dims, consts = OPS[name]
+    words = [args.girih, "tune", str(KINDS), "--op", op, "--device", "cuda:0"]
+    words += [w for k, v in dims.items() for w in ("--dim", f"{k}={v}")]
+    words += [w for k, v in consts.items() for w in ("--const", f"{k}={v}")]
+    start = time.monotonic()
+    run = subprocess.run(words + more, capture_output=True, text=True, env={**os.environ, "GIRIH_CACHE": cache})
+    took = time.monotonic() - start
+    best = re.search(r"best ([\d.]+) us", run.stdout)
+    untuned = re.search(r"([\d.]+) us untuned", run.stdout)
+    counts = re.search(r"(\d+) points looked at, (\d+) pruned, (\d+) measured, (\d+) failed", run.stdout)
+    row = dict(seconds=round(took, 2), us=best and float(best[1]), untuned_us=untuned and float(untuned[1]))
+    row["measured"] = counts and int(counts[3])
+    row["failed"] = counts and int(counts[4])
+    lines = run.stdout.splitlines()
+    row["winner"] = lines[2].strip() if len(lines) > 2 else (run.stdout + run.stderr)[-300:]
+    return row
+
+
+def triton_row(name):
+    import torch
+    import triton_kernels as kernels
+    make = dict(matmul=kernels.matmul, softmax=kernels.softmax, attention=kernels.attention)[name]
+    run, check, count = make(OPS[name][1])
+    start = time.monotonic()
+    run()
+    torch.cuda.synchronize()
+    took = time.monotonic() - start
+    error = check()
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    times = []
+    for _ in range(21):
+        flush.zero_()
+        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        a.record()
+        run()
+        b.record()
+        b.synchronize()
+        times.append(a.elapsed_time(b) * 1e3)
+    return dict(seconds=round(took, 2), us=round(sorted(times)[len(times) // 2], 2), measured=count, error=error,
+                winner=kernels.winner(name))
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--girih", default="target/release/girih")
+    p.add_argument("--only", default=",".join(OPS))
+    p.add_argument("--budget", default="60s")
+    p.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so many")
+    p.add_argument("--exhaustive", type=int, help="compare with an exhaustive search of so many configurations")
+    p.add_argument("--without-triton", action="store_true")
+    args = p.parse_args()
+    sys.path.insert(0, str(HERE))
+    begin = time.monotonic()
+    for name in args.only.split(","):
+        def say(who, make):
+            if time.monotonic() - begin > args.seconds:
+                return
+            try:
+                row = make()
+            except Exception as e:  # what failed is a row, too
+                row = dict(failed_with=f"{type(e).__name__}: {e}"[:300])
+            print(json.dumps(dict(op=name, tuner=who, **row)), flush=True)
+        cache = tempfile.mkdtemp()
+        say("girih, empty cache", lambda: girih(args, name, cache, ["--budget", args.budget]))
+        say("girih, compiled code cached", lambda: girih(args, name, cache, ["--budget", args.budget, "--force"]))
+        if args.exhaustive:
+            say("girih, exhaustive", lambda: girih(args, name, cache, ["--exhaustive", str(args.exhaustive), "--budget", args.budget, "--force"]))
+        if not args.without_triton:
+            say("triton", lambda: triton_row(name))
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

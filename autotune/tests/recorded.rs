@@ -62,47 +62,71 @@ fn workloads() -> BTreeMap<String, Vec<(f64, f64, String)>> {
     all
 }
 
-/// What an untuned start uses must be near the best that was measured, and no worse founded than the model's pick.
-#[test]
-fn the_forms_own_choice_is_near_the_best() {
-    let (mut bad, mut own_all, mut pick_all, mut judged) = (Vec::new(), 0.0, 0.0, 0);
-    for (name, rows) in workloads() {
-        let Some(own) = rows.iter().find(|r| r.2.is_empty()).map(|r| r.1) else { continue };
-        let best = rows.iter().map(|r| r.1).fold(f64::INFINITY, f64::min);
-        let pick = rows.iter().min_by(|a, b| a.0.total_cmp(&b.0)).expect("rows").1;
-        println!("{name}: own {:.3}, model's pick {:.3} of the best", own / best, pick / best);
-        own_all += (own / best).ln();
-        pick_all += (pick / best).ln();
-        judged += 1;
-        if own > 1.15 * best {
-            bad.push(name);
-        }
-    }
-    assert!(bad.is_empty(), "{bad:#?}");
-    let mean = |sum: f64| (sum / f64::from(judged)).exp();
-    println!("{judged} workloads: own {:.3}, model's pick {:.3}", mean(own_all), mean(pick_all));
-    assert!(judged >= 5 && mean(own_all) <= mean(pick_all) + 0.01, "the model's pick should be used instead");
+/// So much faster the model must think something than the forms' own choice before its word would count: what it says
+/// of small differences is noise.
+const SURE: f64 = 0.3;
+
+/// A workload's rows, beside the best: the forms' own choice, the model's pick, and its pick where it is sure.
+struct Judged {
+    name: String,
+    own: Option<f64>,
+    pick: f64,
+    sure: f64,
+    correlation: f64,
+    rows: usize,
 }
 
-#[test]
-fn the_model_ranks_what_was_measured() {
-    let (mut bad, mut judged) = (Vec::new(), 0);
-    for (name, rows) in workloads() {
+fn judged() -> Vec<Judged> {
+    let judge = |(name, rows): (String, Vec<(f64, f64, String)>)| {
         let pairs: Vec<(f64, f64)> = rows.iter().map(|r| (r.0, r.1)).collect();
         // Where the plan has changed since, none of its settings stands any more.
-        let Some(correlation) = rank_correlation(&pairs) else { continue };
-        judged += 1;
-        let pick = rows.iter().min_by(|a, b| a.0.total_cmp(&b.0)).expect("rows").1;
+        let correlation = rank_correlation(&pairs)?;
         let best = rows.iter().map(|r| r.1).fold(f64::INFINITY, f64::min);
-        let line = format!(
-            "{name}: {} rows, rank correlation {correlation:.2}, pick {pick:.1} us, best {best:.1} us",
+        let pick = rows.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let own = rows.iter().find(|r| r.2.is_empty());
+        let sure = own.filter(|own| pick.0 > own.0 * (1.0 - SURE)).unwrap_or(pick);
+        let (own, pick, sure) = (own.map(|r| r.1 / best), pick.1 / best, sure.1 / best);
+        println!(
+            "{name}: {} rows, rank correlation {correlation:.2}, of the best: own choice {own:.3?}, model's pick {pick:.3}, \
+             where it is sure {sure:.3}",
             rows.len()
         );
-        println!("{line}");
-        if correlation < 0.4 || pick > 1.15 * best {
-            bad.push(line);
-        }
-    }
+        Some(Judged { name, own, pick, sure, correlation, rows: rows.len() })
+    };
+    let all: Vec<Judged> = workloads().into_iter().filter_map(judge).collect();
+    assert!(all.len() >= 10, "only {} workloads still have the kernels that were recorded", all.len());
+    all
+}
+
+fn mean(all: impl Iterator<Item = f64>) -> f64 {
+    let logs: Vec<f64> = all.map(f64::ln).collect();
+    (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+}
+
+/// What an untuned start uses, the forms' own choices, is near the best that was measured, and better founded than the
+/// model's pick: should that turn, the model must choose.
+#[test]
+fn the_forms_own_choice_is_near_the_best() {
+    let all = judged();
+    let with_own = || all.iter().filter_map(|j| Some((j, j.own?)));
+    let bad: Vec<&str> = with_own().filter(|o| o.1 > 1.15).map(|o| o.0.name.as_str()).collect();
     assert!(bad.is_empty(), "{bad:#?}");
-    assert!(judged >= 5, "only {judged} workloads still have the kernels that were recorded");
+    let (own, pick) = (mean(with_own().map(|o| o.1)), mean(with_own().map(|o| o.0.pick)));
+    println!("{} workloads: own choice {own:.3}, model's pick {pick:.3}", with_own().count());
+    assert!(own <= pick, "own choice {own:.3}, and {pick:.3} for the model's pick");
+}
+
+/// The model ranks: over all workloads, and where there are enough rows to say. Where it is sure, it may choose.
+#[test]
+fn the_model_ranks_what_was_measured() {
+    let all = judged();
+    let many: Vec<&Judged> = all.iter().filter(|j| j.rows >= 30).collect();
+    let correlation = many.iter().map(|j| j.correlation).sum::<f64>() / many.len() as f64;
+    println!("rank correlation {correlation:.2} in the mean of {} workloads", many.len());
+    assert!(correlation >= 0.55, "{correlation:.2}");
+    let near = all.iter().filter(|j| j.pick <= 1.15).count();
+    println!("the model's pick is within 15% of the best in {near} of {} workloads", all.len());
+    assert!(4 * near >= 3 * all.len(), "{near} of {}", all.len());
+    let bad: Vec<&str> = all.iter().filter(|j| j.sure > 1.15).map(|j| j.name.as_str()).collect();
+    assert!(bad.is_empty(), "{bad:#?}");
 }

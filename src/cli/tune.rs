@@ -212,9 +212,9 @@ fn text(tuned: &Tuned) -> String {
 /// Whether settings speak of chained products, which the planner leaves apart where a `tile` block speaks of them.
 fn chained(tuned: &Tuned, c: &girih_autotune::protocol::Configuration) -> bool {
     let spaces = tuned.spaces.iter().filter(|s| c.fusion.is_empty() || s.0 == c.fusion);
-    let kernels =
+    let mut kernels =
         spaces.flat_map(|s| &s.1.kernels).filter(|k| k.form == girih_compiler::ir::plan::Form::Fold);
-    kernels.into_iter().any(|k| c.schedule.contains(&format!("{}.", k.kernel)))
+    kernels.any(|k| c.schedule.contains(&format!("{}.", k.kernel)))
 }
 
 /// Every measurement, a JSON value a line.

@@ -273,6 +273,14 @@ impl<'a> Shape<'a> {
         each(e, at, Expr::Var(state));
     }
 
+    /// Whether terms may be made apart from their combination, which then is as it is written.
+    pub fn has_terms(&self, graph: &Graph) -> bool {
+        match &self.terms {
+            Terms::Fold(_) => true,
+            Terms::Steps(l) => l.is_plain(graph),
+        }
+    }
+
     /// The point at a position, in order: a term, or a step as it is written.
     pub fn next(
         &self,

@@ -1,13 +1,15 @@
 //! Scans along an axis that is not the contiguous one, in one pass: a warp takes 32 neighbouring rows, a lane each, from
 //! the first point to the last. What they read is copied to a ring in shared memory some steps ahead, so that enough bytes
 //! are on their way although few threads run. Points follow each other as the definition says: nothing is reassociated.
+//! What a term or a step is made of does not hang on the points before, so four warps of a block make it, each for a part of
+//! the steps in a place of the ring, and meet in shared memory; each then combines all of them and finishes its own part.
 
 use super::map::decode;
 use super::read::Index;
 use super::scalar::{Emit, Num, add, arith, cmp, int_of, int_op, lit32, mul};
 use super::scan::Shape;
 use super::scan_flow::chunk_of;
-use super::scan_law::Algebra;
+use super::scan_law::{Algebra, values};
 use super::{Lowering, MAX_GRID_X, Refusal};
 use crate::ir::graph::{AxisId, Expr as Node, ExprId, Read};
 use crate::ir::simt::{
@@ -17,6 +19,9 @@ use crate::ir::simt::{
 const LANES: i64 = 32;
 /// Steps that are copied together.
 const STEPS: i64 = 16;
+/// Warps that make terms together, and steps of each.
+const WARPS: i64 = 4;
+const OWN: i64 = STEPS / WARPS;
 /// Bytes of a ring, about, and its places.
 const BYTES: i64 = 24 << 10;
 const PLACES: std::ops::RangeInclusive<i64> = 3..=8;
@@ -37,6 +42,13 @@ struct Ahead<'a> {
 pub(super) struct Ring<'a> {
     reads: Vec<Ahead<'a>>,
     places: i64,
+    warps: i64,
+}
+
+impl Ring<'_> {
+    fn threads(&self) -> i64 {
+        self.warps * LANES
+    }
 }
 
 /// A read's part of the ring.
@@ -81,19 +93,21 @@ impl<'a> Shape<'a> {
             return None;
         }
         let places = (BYTES / (step * STEPS)).clamp(*PLACES.start(), *PLACES.end());
-        Some(Ring { reads, places })
+        let warps = if self.has_terms(graph) { WARPS } else { 1 };
+        Some(Ring { reads, places, warps })
     }
 
     pub(super) fn by_ring(&self, cx: &mut Lowering<'a>, rows: i64, ring: &Ring<'a>) -> Result<(), Refusal> {
         let mut e = cx.emit(&self.name);
-        e.kernel.block = [LANES as u32, 1, 1];
+        e.kernel.block = [ring.threads() as u32, 1, 1];
         e.kernel.grid = [((rows + LANES - 1) / LANES) as u32, 1, 1];
         e.line(self.span);
         let ty = self.position_ty();
         let copied: Vec<Copied> = ring.reads.iter().map(|r| part(&mut e, r, ring.places)).collect();
         let first = mul(Expr::Special(Special::BlockX), lit32(LANES as i32));
         let first = e.named("first", Ty::I32, first);
-        let sides: Vec<Side> = copied.iter().map(|c| self.side(&mut e, c, &first, rows)).collect();
+        let sides: Vec<Side> =
+            copied.iter().map(|c| self.side(&mut e, c, &first, (rows, ring.threads()))).collect();
         let own = add(first, Expr::Special(Special::Lane));
         let (own, valid) = clamped(&mut e, own, rows);
         let own = decode(&mut e, Num { expr: own, ty: Ty::I32 }, &self.rows);
@@ -106,10 +120,13 @@ impl<'a> Shape<'a> {
         }
         let place = e.let_var("place", Ty::I32, lit32(0));
         let (algebra, acc) = self.begin_rows(&mut e, &own);
+        let apart = if ring.warps > 1 { algebra.components() } else { 0 };
+        let terms: Vec<SharedId> =
+            (0..apart).map(|_| e.kernel.shared("terms", algebra.dtype, (STEPS * LANES) as u32, 16)).collect();
         let var = e.kernel.var("start", ty);
         let body = e.block(|e| {
             plain(e, Intrinsic::CpAsyncWait(ring.places as u8 - 2));
-            e.push(Stmt::WarpBarrier);
+            e.push(if ring.warps > 1 { Stmt::Barrier } else { Stmt::WarpBarrier });
             let start = Num { expr: Expr::Var(var), ty };
             let ahead = arith(IntOp::Add, start.clone(), int_of(ty, (ring.places - 1) * STEPS));
             let before = cmp(CmpOp::Eq, Expr::Var(place), lit32(0));
@@ -122,7 +139,13 @@ impl<'a> Shape<'a> {
             copy(e, &ahead, &free);
             e.scope(|e| {
                 self.bind_rows(e, &own);
-                self.steps_of(e, &copied, (&algebra, &acc), &start, place, &valid);
+                let slot = mul(Expr::Var(place), lit32((STEPS * LANES) as i32));
+                let slot = e.named("slot", Ty::I32, add(slot, Expr::Special(Special::Lane)));
+                let at = Tile { copied: &copied, slot, start, valid: &valid };
+                match terms.is_empty() {
+                    true => self.steps_of(e, &at, (&algebra, &acc)),
+                    false => self.steps_apart(e, &at, (&algebra, &acc), &terms),
+                }
             });
             let next = add(Expr::Var(place), lit32(1));
             let wrapped = cmp(CmpOp::Eq, next.clone(), lit32(ring.places as i32));
@@ -149,62 +172,100 @@ impl<'a> Shape<'a> {
         (algebra, acc)
     }
 
-    /// The steps that stand in a place of the ring.
-    fn steps_of(
+    /// The steps that stand in a place of the ring, as they are written.
+    fn steps_of(&self, e: &mut Emit<'a>, tile: &Tile<'_, '_, 'a>, (algebra, acc): (&Algebra, &[VarId])) {
+        for j in 0..STEPS {
+            let at = arith(IntOp::Add, tile.start.clone(), int_of(tile.start.ty, j));
+            self.if_inside(e, &at, |e| {
+                tile.bind(e, lit32(j as i32));
+                self.next(e, algebra, &at, acc, &|e, at, v| self.finish_row(e, tile, at, v));
+            });
+        }
+    }
+
+    /// The same by several warps: the terms, then all combined by each, which finishes its own steps.
+    fn steps_apart(
         &self,
         e: &mut Emit<'a>,
-        copied: &[Copied<'_, 'a>],
+        tile: &Tile<'_, '_, 'a>,
         (algebra, acc): (&Algebra, &[VarId]),
-        start: &Num,
-        place: VarId,
-        valid: &Option<Expr>,
+        terms: &[SharedId],
     ) {
-        let slot = mul(Expr::Var(place), lit32((STEPS * LANES) as i32));
-        let slot = e.named("slot", Ty::I32, add(slot, Expr::Special(Special::Lane)));
-        for j in 0..STEPS {
-            let at = arith(IntOp::Add, start.clone(), int_of(start.ty, j));
-            let step = |e: &mut Emit<'a>| {
-                for c in copied {
-                    let ty = Ty::of(e.graph.ty(c.ahead.expr));
-                    let from = add(slot.clone(), lit32((j * LANES) as i32));
-                    let v = e.let_var("in", ty, Expr::Load(Mem::Shared(c.shared), Box::new(from)));
-                    e.bind(c.ahead.expr, Expr::Var(v));
-                }
-                self.next(e, algebra, &at, acc, &|e, at, v| {
-                    let finish = |e: &mut Emit<'a>| {
-                        self.finish(e, at, v.clone(), &|e, slot, n| self.store_here(e, slot, n));
-                    };
-                    match valid {
-                        Some(valid) => e.if_then(valid.clone(), finish),
-                        None => finish(e),
-                    }
+        let lane = || Expr::Special(Special::Lane);
+        let warp = || Expr::Special(Special::Warp);
+        let first = e.named("mine", Ty::I32, mul(warp(), lit32(OWN as i32)));
+        for j in 0..OWN {
+            let step = e.named("step", Ty::I32, add(first.clone(), lit32(j as i32)));
+            let wide = super::read::to(Num { expr: step.clone(), ty: Ty::I32 }, tile.start.ty);
+            let at = arith(IntOp::Add, tile.start.clone(), Num { expr: wide, ty: tile.start.ty });
+            let at = Num { expr: e.named("at", at.ty, at.expr), ty: at.ty };
+            self.if_inside(e, &at, |e| {
+                tile.bind(e, step.clone());
+                let x = algebra.vars(e, "x", algebra.unit.clone());
+                self.term(e, &at, &[], &|e, v| {
+                    x.iter().zip(v).for_each(|(&x, v)| e.push(Stmt::Set(x, v)));
                 });
-            };
-            match self.n % STEPS {
-                0 => e.scope(step),
-                _ => e.if_then(cmp(CmpOp::Lt, at.expr.clone(), int_of(at.ty, self.n).expr), step),
-            }
+                let to = add(mul(step, lit32(LANES as i32)), lane());
+                let to = e.named("to", Ty::I32, to);
+                for (&s, &x) in terms.iter().zip(&x) {
+                    e.push(Stmt::Store(Mem::Shared(s), to.clone(), Expr::Var(x)));
+                }
+            });
+        }
+        e.push(Stmt::Barrier);
+        let result = *acc.last().expect("an algebra has a component");
+        for j in 0..STEPS {
+            let at = arith(IntOp::Add, tile.start.clone(), int_of(tile.start.ty, j));
+            self.if_inside(e, &at, |e| {
+                let from = add(lane(), lit32((j * LANES) as i32));
+                let load = |s: &SharedId| Expr::Load(Mem::Shared(*s), Box::new(from.clone()));
+                let x = algebra.named(e, "x", terms.iter().map(load).collect());
+                let v = algebra.result(e, &values(acc), &x);
+                e.push(Stmt::Set(result, v));
+                e.if_then(cmp(CmpOp::Eq, warp(), lit32((j / OWN) as i32)), |e| {
+                    tile.bind(e, lit32(j as i32));
+                    self.finish_row(e, tile, &at, Expr::Var(result));
+                });
+            });
+        }
+    }
+
+    /// What follows where a position is inside.
+    fn if_inside(&self, e: &mut Emit<'a>, at: &Num, f: impl FnOnce(&mut Emit<'a>)) {
+        match self.n % STEPS {
+            0 => e.scope(f),
+            _ => e.if_then(cmp(CmpOp::Lt, at.expr.clone(), int_of(at.ty, self.n).expr), f),
+        }
+    }
+
+    fn finish_row(&self, e: &mut Emit<'a>, tile: &Tile<'_, '_, 'a>, at: &Num, v: Expr) {
+        let finish = |e: &mut Emit<'a>| {
+            self.finish(e, at, v.clone(), &|e, slot, n| self.store_here(e, slot, n));
+        };
+        match tile.valid {
+            Some(valid) => e.if_then(valid.clone(), finish),
+            None => finish(e),
         }
     }
 
     /// Where a lane's copies of a read begin: rows, and the first step.
-    fn side(&self, e: &mut Emit<'a>, c: &Copied<'_, 'a>, first: &Expr, rows: i64) -> Side {
+    fn side(&self, e: &mut Emit<'a>, c: &Copied<'_, 'a>, first: &Expr, (rows, threads): (i64, i64)) -> Side {
         let width = COPY / c.ahead.size;
         let chunks = LANES / width;
-        let lane = || Expr::Special(Special::Lane);
-        let part = int_op(IntOp::And, lane(), lit32(chunks as i32 - 1));
+        let thread = || Expr::Special(Special::ThreadX);
+        let part = int_op(IntOp::And, thread(), lit32(chunks as i32 - 1));
         let column = mul(part, lit32(width as i32));
         let column = e.named("column", Ty::I32, column);
         let (row, valid) = clamped_chunk(e, add(first.clone(), column.clone()), rows, width);
         let at = decode(e, Num { expr: row, ty: Ty::I32 }, &self.rows);
-        let step = int_op(IntOp::Div, lane(), lit32(chunks as i32));
+        let step = int_op(IntOp::Div, thread(), lit32(chunks as i32));
         let step = e.named("step", Ty::I32, step);
-        Side { at, valid, column, step, chunks }
+        Side { at, valid, column, step, each: threads / chunks }
     }
 
     /// Starts the copies of a read's steps from a position on; what is beyond the last is zero.
     fn copy(&self, e: &mut Emit<'a>, c: &Copied<'_, 'a>, side: &Side, start: &Num, place: &Expr) {
-        let each = LANES / side.chunks;
+        let each = side.each;
         let base = mul(place.clone(), lit32((STEPS * LANES) as i32));
         let base = e.named("base", Ty::I32, base);
         for i in 0..(STEPS / each).max(1) {
@@ -266,8 +327,29 @@ struct Side {
     /// The first row in the block, and the first step.
     column: Expr,
     step: Expr,
-    /// Copies of a step.
-    chunks: i64,
+    /// Steps that all threads copy at a time.
+    each: i64,
+}
+
+/// The steps in a place of the ring.
+struct Tile<'t, 'r, 'a> {
+    copied: &'t [Copied<'r, 'a>],
+    /// The lane's element of the first step.
+    slot: Expr,
+    start: Num,
+    valid: &'t Option<Expr>,
+}
+
+impl<'a> Tile<'_, '_, 'a> {
+    /// What was copied for a step takes the place of the reads.
+    fn bind(&self, e: &mut Emit<'a>, step: Expr) {
+        for c in self.copied {
+            let ty = Ty::of(e.graph.ty(c.ahead.expr));
+            let from = add(self.slot.clone(), mul(step.clone(), lit32(LANES as i32)));
+            let v = e.let_var("in", ty, Expr::Load(Mem::Shared(c.shared), Box::new(from)));
+            e.bind(c.ahead.expr, Expr::Var(v));
+        }
+    }
 }
 
 fn part<'r, 'a>(e: &mut Emit<'a>, ahead: &'r Ahead<'a>, places: i64) -> Copied<'r, 'a> {

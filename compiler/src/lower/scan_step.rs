@@ -67,6 +67,29 @@ impl Linear<'_> {
         self.reads.get(&e).copied().unwrap_or(false)
     }
 
+    /// Whether a step taken as `a·prev + e` rounds as it is written, a fused product apart: no product of a sum.
+    pub fn is_plain(&self, g: &Graph) -> bool {
+        self.law != Law::Affine || self.no_product_of_sum(g, self.define.value, false)
+    }
+
+    fn no_product_of_sum(&self, g: &Graph, e: ExprId, in_product: bool) -> bool {
+        if !self.has_state(e) {
+            return true;
+        }
+        match g.expr(e) {
+            Node::Select(_, a, b) => {
+                self.no_product_of_sum(g, *a, in_product) && self.no_product_of_sum(g, *b, in_product)
+            }
+            Node::Call(f, args) => {
+                let at = (0..args.len()).find(|&i| self.has_state(args[i])).unwrap_or(0);
+                let product = *f == Func::Mul || *f == Func::Fma && at < 2;
+                let fits = *f == Func::Neg || !in_product;
+                fits && self.no_product_of_sum(g, args[at], in_product || product)
+            }
+            _ => true,
+        }
+    }
+
     /// The value that all reads of the state before the first step have; `None` if some read is not of the step before.
     fn start(&self, g: &Graph) -> Option<Option<ExprId>> {
         let mut init: Option<ExprId> = None;

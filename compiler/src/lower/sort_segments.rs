@@ -38,8 +38,10 @@ impl Cut {
         let busy = ENOUGH / rows.max(1);
         let admitted = (FULL * room(places) as f64) as i64;
         let sure = n / (CHANCE * (admitted - places * 13 / 10).max(1)) + 1;
-        let most = (n / SHORT.max(2 * room(places))).min(MOST).min((RESULTS / places).max(4));
-        let segments = busy.max(if sure > 1 { sure } else { 0 }).min(most);
+        let sure = if sure > 1 { sure } else { 0 };
+        let few = (RESULTS / places).max(4);
+        let most = (n / SHORT.max(2 * room(places))).min(MOST);
+        let segments = busy.min(few).max(sure).min(most);
         if segments < 2 || rows * segments > super::MAX_GRID_X {
             return None;
         }

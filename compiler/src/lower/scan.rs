@@ -273,10 +273,11 @@ impl<'a> Shape<'a> {
         each(e, at, Expr::Var(state));
     }
 
-    /// Whether terms may be made apart from their combination, which then is as it is written.
+    /// Whether terms are worth making apart from their combination, which then is as it is written.
     pub fn has_terms(&self, graph: &Graph) -> bool {
         match &self.terms {
-            Terms::Fold(_) => true,
+            // Little is done to a scan's term: as fast by one warp.
+            Terms::Fold(_) => false,
             Terms::Steps(l) => l.is_plain(graph),
         }
     }

@@ -122,7 +122,7 @@ fn weights_of_four_bits() {
     }
     let case = Case { dtype: brain, code: DType::U4, kind: Kind::Shift, turned: false };
     for (sizes, settings) in [
-        ((1, 513, 512, 128), &[][..]),
+        ((9, 513, 512, 128), &[][..]),
         ((20, 600, 768, 32), &[("split", "k", 2)]),
         ((65, 130, 1024, 128), &[("warpgroups", "", 2), ("split", "k", 3)]),
         ((16, 300, 1024, 512), &[("warpgroups", "", 4), ("stages", "", 2)]),

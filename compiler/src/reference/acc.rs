@@ -104,7 +104,8 @@ impl Sum {
         if v.is_nan() || self.odd || abs == INF {
             return F { v, e: if e < INF { 0.0 } else { INF } };
         }
-        if self.whole && (abs == 0.0 || abs.log2() < (self.low.max(-1000) + p.bits) as f64) {
+        // Tensor cores add 8-bit products with fewer bits than a whole sum may need.
+        if self.whole && !law.tensor8 && (abs == 0.0 || abs.log2() < (self.low.max(-1000) + p.bits) as f64) {
             return F::exact(v);
         }
         let n = n as f64;

@@ -129,7 +129,7 @@ impl Resident<'_> {
             asks.is_some_and(|pc| self.stops[i] != Some(Stop::Words) || self.warps[i].pc != pc)
         };
         let answered = asks.iter().enumerate().any(still);
-        if self.stops.iter().any(|s| *s == Some(Stop::Words)) {
+        if self.stops.contains(&Some(Stop::Words)) {
             let woken = self.block.wake_phases(&mut self.warps, &mut self.stops)
                 | self.block.wake_named(&mut self.warps, &mut self.stops)?;
             return Ok(others || answered || woken || self.block.land_one());

@@ -386,7 +386,7 @@ fn other_plans() -> Result<(), Failed> {
         (configured.compile_as_is(&device).map_err(text)?, bound.compile_as_is(&device).map_err(text)?);
     let code = |c: &girih::Compiled| c.lowered().map(|l| l.cuda.clone()).unwrap_or_default();
     holds(code(&made) != code(&own), "the other plan is another program")?;
-    let digest = girih::runtime::cache::digest(code(&made).as_bytes());
+    let digest = girih::runtime::cache::code_digest(&code(&made));
     let record = Record { configuration, us: 1.0, code: digest, ..Record::default() };
     place.database().put(&tuned.key, &record)?;
     let sizes = ["--dim", "M=64", "--dim", "N=100"];

@@ -15,7 +15,7 @@ use girih_compiler::ir::plan::Plan;
 use girih_compiler::lower::{Schedule, simt_to_cuda};
 use girih_compiler::vocab::target::Target;
 use girih_dsl::source::Sources;
-use girih_runtime::cache::digest;
+use girih_runtime::cache::code_digest;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is searched: the plans (one for each way to fuse) and the target.
@@ -517,7 +517,7 @@ fn lower(problem: &Problem, space: &Space, plan: usize, points: &[u64]) -> Resul
         order: (plan, points.to_vec()),
         predicted: model::total(&kernels),
         kernels,
-        code: digest(simt_to_cuda::print(&program, target, sources).as_bytes()),
+        code: code_digest(&simt_to_cuda::print(&program, target, sources)),
     })
 }
 

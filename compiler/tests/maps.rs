@@ -212,7 +212,7 @@ fn borders_of_neighbourhoods_have_rules() {
         "x[(i - 1) % H, j] + 2 * x[(i + 1) % H, j] + 3 * x[i, (j - 1) % W] + 5 * x[i, (j + 1) % W]",
         "(x[i - 1, j] else 0) + 2 * (x[i + 1, j] else 0) + 3 * x[i, (j - 1) % W] + 5 * x[i, min(j + 1, W - 1)]",
         // Rules that do not agree: not all of these reads share what is loaded.
-        "(x[i - 1, j] else 0) + 2 * (x[i - 1, j] else 1) + 3 * x[max(i - 1, 0), j] + 5 * x[(i - 1) % H, j] + x[i + 1, j] else 3",
+        "(x[i - 1, j] else 0) + 2 * (x[i - 1, j] else 1) + 3 * x[max(i - 1, 0), j] + 5 * x[(i - 1) % H, j] + (x[i + 1, j] else 3)",
     ];
     for (k, body) in bodies.iter().enumerate() {
         for dtype in [DType::F32, DType::BF16] {

@@ -237,6 +237,14 @@ pub fn digest(key: &[u8]) -> String {
     format!("{:016x}{:016x}", fnv(key, FNV_BASIS), fnv(key, !FNV_BASIS))
 }
 
+/// The name of a program's CUDA text. Comment lines do not count: they say which line of which file a part comes from,
+/// and code is the same wherever its file lies.
+pub fn code_digest(cuda: &str) -> String {
+    let code: String =
+        cuda.lines().filter(|l| !l.trim_start().starts_with("//")).flat_map(|l| [l, "\n"]).collect();
+    digest(code.as_bytes())
+}
+
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// FNV-1a over eight bytes at a time, mixed once more at the end. Not for enemies: a cache folder is trusted.

@@ -40,6 +40,13 @@ pub struct Scalar {
     pub default: Option<u64>,
 }
 
+impl Scalar {
+    /// Its default.
+    pub fn value(&self) -> Option<Value> {
+        Some(Value::of_bits(DType::parse(&self.dtype)?.compute(), self.default?))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
     pub name: String,

@@ -233,9 +233,16 @@ impl Package {
         })?;
         let executable = self.executable(number)?;
         let bucket = &self.manifest.buckets[number];
+        let given = |name: &str| scalars.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
+        let unknown = scalars.iter().filter(|(n, _)| self.manifest.scalars.iter().all(|s| s.name != *n));
+        let defaults = self
+            .manifest
+            .scalars
+            .iter()
+            .filter_map(|s| Some((s.name.clone(), given(&s.name).or(s.value())?)));
         let arguments = Arguments {
             buffers: memory.iter().map(|(n, p)| (n.to_string(), *p)).collect(),
-            scalars: scalars.iter().map(|(n, v)| (n.to_string(), *v)).collect(),
+            scalars: unknown.map(|(n, v)| (n.to_string(), *v)).chain(defaults).collect(),
             alignment: bucket.buffers.iter().filter_map(|b| Some((b.argument.clone()?, b.align))).collect(),
             workspace: None,
         };

@@ -11,7 +11,7 @@ use girih_autotune::database::{Database, Key, Record, nearest};
 use girih_autotune::protocol::Configuration;
 use girih_autotune::{model, prune};
 use girih_compiler::lower::Schedule;
-use girih_runtime::cache::digest;
+use girih_runtime::cache::code_digest;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -110,7 +110,7 @@ pub fn compile(bound: &BoundOp, device: &Device) -> Result<Compiled> {
 
 /// Whether a record speaks of the code that was generated now.
 pub fn is_code(compiled: &Compiled, record: &Record) -> bool {
-    compiled.lowered().is_some_and(|l| digest(l.cuda.as_bytes()) == record.code)
+    compiled.lowered().is_some_and(|l| code_digest(&l.cuda) == record.code)
 }
 
 /// Compiled ops by their sizes: a look-up after the first costs well under a microsecond.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::execute::Compiled;
 use crate::kernel::BoundOp;
 use girih_autotune::database::{Key, Record};
-use girih_runtime::cache::{digest, write_atomically};
+use girih_runtime::cache::{code_digest, write_atomically};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,7 @@ pub fn compile(file: &Path, bound: &BoundOp, device: &Device) -> Result<Compiled
     let configured = super::choose::configured(bound, &found.record.configuration)
         .ok_or_else(|| Error::file(&path, "its settings cannot be read"))?;
     let compiled = configured.compile_as_is(device)?;
-    let code = compiled.lowered().map(|l| digest(l.cuda.as_bytes())).unwrap_or_default();
+    let code = compiled.lowered().map(|l| code_digest(&l.cuda)).unwrap_or_default();
     if code != found.record.code {
         return Err(Error::file(
             &path,

@@ -17,7 +17,7 @@ use girih_compiler::lower::{Schedule, simt_to_cuda};
 use girih_compiler::pass::graph_to_plan::signature;
 use girih_compiler::vocab::target::Target;
 use girih_runtime::Cache;
-use girih_runtime::cache::digest;
+use girih_runtime::cache::code_digest;
 use girih_runtime::compile::cubin;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -253,7 +253,7 @@ impl Worker {
     fn measure(&mut self, r: &Request, calls: (u32, Option<f64>), plant: &mut dyn Plant) -> Result<Sample> {
         let bound = self.configured(&self.bound, &r.configuration)?;
         let lowered = self.lower(&self.bound.clone(), false, r, plant)?;
-        let code = digest(lowered.cuda.as_bytes());
+        let code = code_digest(&lowered.cuda);
         let sample = match &mut self.on {
             On::Nowhere => return Err(Error::argument("device", "this worker only compiles")),
             On::Sim(sim) => sim.measure(&lowered.program)?,

@@ -199,6 +199,17 @@ impl Value {
         };
         (self.ty(), bits)
     }
+
+    /// The value of a type whose bits [`Value::key`] gives.
+    pub fn of_bits(ty: Ty, bits: u64) -> Value {
+        match ty {
+            Ty::Bool => Value::Bool(bits != 0),
+            Ty::I32 => Value::I32(bits as u32 as i32),
+            Ty::I64 => Value::I64(bits as i64),
+            Ty::F32 => Value::F32(f32::from_bits(bits as u32)),
+            Ty::F64 => Value::F64(f64::from_bits(bits)),
+        }
+    }
 }
 
 impl PartialEq for Value {

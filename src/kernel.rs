@@ -103,14 +103,13 @@ impl Kernel {
         self.0.module.root().file.items.iter()
     }
 
-    /// The file and its imports as one text without comments, `tile` and `profile` blocks, and with single spaces: what
-    /// says something of its meaning.
+    /// The file and its imports as one text without comments and `profile` blocks, and with single spaces. What is tuned
+    /// under one `tile` block says nothing of another, so those count.
     pub fn plain_text(&self) -> String {
         let mut text = String::new();
         let Loaded { module, sources } = &*self.0;
         for (i, unit) in module.units.iter().enumerate() {
             let span = |item: &ast::Item| match item {
-                ast::Item::Tile(t) => Some(t.span),
                 ast::Item::Profile(p) => Some(p.span),
                 _ => None,
             };

@@ -215,6 +215,16 @@ fn kept_and_used() -> Result<(), Failed> {
     holds(again.contains("known"), &again)?;
     let run = place.says(&["run", "f.tile", "--dim", "N=5000", "--device", "sim", "--check"])?;
     holds(run.contains("tuned: ") && run.contains("check y: right"), &run)?;
+    // Neither where the file lies nor a comment in it makes a record stale; a `tile` block is another question.
+    std::fs::create_dir_all(place.dir.join("elsewhere"))?;
+    let moved = |name: &str, text: String| -> Result<String, Failed> {
+        std::fs::write(place.dir.join(name), text)?;
+        place.says(&["run", name, "--dim", "N=5000", "--device", "sim", "--check"])
+    };
+    let run = moved("elsewhere/g.tile", format!("// a comment\n\n{MAP}"))?;
+    holds(run.contains("tuned: ") && run.contains("check y: right"), &run)?;
+    let run = moved("pinned.tile", format!("{MAP}\ntile f {{ threads = 64 }}\n"))?;
+    holds(!run.contains("tuned") && run.contains("block 64x"), &run)?;
     let list = place.says(&["db", "list"])?;
     holds(list.contains("N=5000"), &list)?;
     place.says(&["db", "export", "shipped"])?;

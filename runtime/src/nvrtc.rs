@@ -21,7 +21,7 @@ pub const OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "--minimal", "--p
 const OLDEST: (i32, i32) = (12, 8);
 
 /// From here on NVRTC keeps a cache of its own through the driver, which it sets up at the first compilation of a process
-/// (0.1 to 0.2 s). It is told not to: `cache` has what it would keep.
+/// (as it seems: a first compile took 0.15 s longer). It is told not to: `cache` has what it would keep.
 const OWN_CACHE: (i32, i32) = (13, 0);
 
 /// What NVRTC's functions are, by their C signatures. Results are plain integers: a newer library may return

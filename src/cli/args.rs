@@ -84,7 +84,7 @@ pub struct OpArgs {
     /// What sim and emit compile for [default: sm_90a]
     #[arg(long, value_name = "sm_XX", value_parser = target)]
     pub target: Option<Target>,
-    /// A tile block's file, or each: every schedule in turn
+    /// A file with a line `kernel.setting axis = value` for each setting, or each: every schedule in turn
     #[arg(long, value_name = "each|FILE")]
     pub schedule: Option<String>,
     /// Lower kernels in this form where it can take them

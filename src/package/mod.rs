@@ -40,9 +40,12 @@ pub fn build(ops: &[Op], file: &Path, target: Target, folder: &Path) -> Result<V
         let device = Device::Simulator(target);
         let (choice, record) = choice(&bound, file, &target)?;
         let chosen = record.as_ref().and_then(|r| configured(&bound, &r.configuration));
-        let compiled = match chosen.map(|b| b.compile_as_is(&device)) {
-            Some(Ok(c)) if choice != "tuned" || record.as_ref().is_some_and(|r| is_code(&c, r)) => c,
-            _ => bound.compile_as_is(&device)?,
+        let (choice, compiled) = match chosen.map(|b| b.compile_as_is(&device)) {
+            Some(Ok(c)) if choice != "tuned" || record.as_ref().is_some_and(|r| is_code(&c, r)) => {
+                (choice, c)
+            }
+            // A stale record, or one that does not compile any more.
+            _ => ("own".to_string(), bound.compile_as_is(&device)?),
         };
         let made = one(&compiled, &choice, record.as_ref(), &target)?;
         let head = manifest.get_or_insert_with(|| head(&compiled, &target));

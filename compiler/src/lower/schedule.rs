@@ -55,6 +55,9 @@ impl Schedule {
             }
             let row = parse_line(line)
                 .ok_or_else(|| format!("line {}: write `kernel.key axis = value`, not `{line}`", i + 1))?;
+            if !crate::pass::bind::tiles::is_setting(&row.1) {
+                return Err(format!("line {}: there is no setting `{}`", i + 1, row.1));
+            }
             schedule.set(&row.0, &row.1, &row.2, row.3);
         }
         Ok(schedule)

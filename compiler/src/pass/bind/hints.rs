@@ -118,7 +118,8 @@ impl Elab<'_> {
                 false => format!("give the read a default: ({read} else 0)"),
             };
         };
-        let (range, guard) = match past {
+        // An axis that is taken away leaves the tensor at its other end.
+        let (range, guard) = match past != this.contains(&format!("- {axis}")) {
             true => (format!("{axis} in 0..N-1"), format!("if {axis} < N-1 then …")),
             false => (format!("{axis} in 1..N"), format!("if {axis} > 0 then …")),
         };

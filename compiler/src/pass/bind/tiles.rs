@@ -34,6 +34,11 @@ enum Axes {
     Any,
 }
 
+/// Whether a `tile` block has this setting.
+pub fn is_setting(key: &str) -> bool {
+    KEYS.iter().chain([&ACCUMULATE]).any(|k| k.0 == key)
+}
+
 const KEYS: [(&str, Axes, Values); 16] = [
     ("block", Axes::Left, Values::Int(1, 1 << 20)),
     ("step", Axes::Any, Values::Int(1, 1 << 20)),
@@ -195,8 +200,9 @@ impl AxisNames {
                     left.extend(names);
                 }
             }
-            folds(&s.value, &mut any);
         }
+        // What a definition reads may be computed in its kernel, so a kernel's folds may be anyone's.
+        op.body.iter().for_each(|s| folds(&s.value, &mut any));
         AxisNames { left, any }
     }
 }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub fn run(args: &RunArgs) -> Result<Outcome> {
+    args.output_file.as_deref().map_or(Ok(()), can_be_written)?;
     let given = read_inputs(args)?;
     let op = with_shapes(choose(&args.op)?, &given)?;
     let device = Device::open(args.device, args.op.target)?;
@@ -57,6 +58,19 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
         }
     }
     Ok(Outcome::Right)
+}
+
+/// Before anything is computed: whether outputs will find their place.
+fn can_be_written(path: &Path) -> Result<()> {
+    if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy") || e.eq_ignore_ascii_case("npz")) {
+        let named = path.with_extension("safetensors");
+        let what = format!("outputs are written as safetensors: write --output-file {}", named.display());
+        return Err(Error::file(path, what));
+    }
+    match path.parent().filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {
+        Some(folder) => Err(Error::file(path, format!("there is no folder {}", folder.display()))),
+        None => Ok(()),
+    }
 }
 
 /// The file for the outputs of the i-th schedule: `out.safetensors`, `out.2.safetensors`, …

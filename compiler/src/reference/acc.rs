@@ -157,11 +157,16 @@ impl Prod {
 #[derive(Clone, Debug, Default)]
 pub struct Best {
     seen: Vec<(i64, F)>,
+    /// Terms that are certain integers, which a float may not hold.
+    whole: Vec<(i64, i64)>,
 }
 
 impl Best {
     /// The first NaN, otherwise the lowest index among greatest; any index whose value may be greatest is admitted.
     fn result(&self, max: bool) -> I {
+        if self.whole.len() == self.seen.len() {
+            return self.first_integer(max);
+        }
         let mut best: Option<(i64, F)> = None;
         let mut floor = -INF;
         for &(i, x) in &self.seen {
@@ -187,6 +192,17 @@ impl Best {
             }
         }
         I::hull(at, lo, hi)
+    }
+
+    /// The first of the greatest or least; -1 if there is nothing.
+    fn first_integer(&self, max: bool) -> I {
+        let mut best: Option<(i64, i64)> = None;
+        for &(i, x) in &self.whole {
+            if best.is_none_or(|(_, b)| if max { x > b } else { x < b }) {
+                best = Some((i, x));
+            }
+        }
+        I::exact(best.map_or(-1, |b| b.0))
     }
 }
 
@@ -234,6 +250,7 @@ impl Acc {
             (Acc::Arg { best, .. }, Num::F(x)) => best.seen.push((at, x)),
             (Acc::Arg { best, .. }, Num::I(x)) => {
                 let e = if x.e == ANY { INF } else { x.e as f64 };
+                best.whole.extend((x.e == 0).then_some((at, x.v)));
                 best.seen.push((at, F { v: x.v as f64, e }));
             }
             (Acc::Bool { any, b }, Num::B(x)) => *b = if *any { b.or(x) } else { b.and(x) },
@@ -319,5 +336,11 @@ mod tests {
         assert_eq!(arg(&[0.0, f64::NAN, 9.0, f64::NAN]), Num::I(I::exact(1)));
         assert_eq!(arg(&[-INF, -INF]), Num::I(I::exact(0)));
         assert_eq!(arg(&[]), Num::I(I::exact(-1)));
+        let mut least = Acc::new(Monoid::ArgMin, Ty::I64, SumLaw::default());
+        [(1i64 << 60) + 1, 1 << 60, (1 << 60) + 2]
+            .iter()
+            .zip(0..)
+            .for_each(|(&x, i)| least.push(Num::I(I::exact(x)), i));
+        assert_eq!(least.result(), Num::I(I::exact(1)));
     }
 }

@@ -15,6 +15,7 @@ use super::fold_form::Layout;
 use super::fold_pattern::Chain;
 use super::fold_scores::{MINUS_INFINITY, Scores, Thread, lane_column};
 use super::home::Home;
+use super::hopper_ring::Cursor;
 use super::index::Facts;
 use super::map::decode;
 use super::scalar::{Emit, Num, cast, cmp, int_op, lit32, lit64, sub};
@@ -53,13 +54,6 @@ pub struct FoldLoop<'x> {
     v: Matrix<'x>,
     barriers: SharedId,
     groups: u32,
-}
-
-/// A place in the ring: which stage, and the parity of its phase.
-#[derive(Clone, Copy)]
-struct Cursor {
-    slot: VarId,
-    parity: VarId,
 }
 
 /// Which barrier of a stage.
@@ -202,20 +196,6 @@ impl<'x> FoldLoop<'x> {
         }
     }
 
-    fn cursor(&self, e: &mut Emit, parity: u32) -> Cursor {
-        let slot = e.let_var("slot", Ty::I32, lit32(0));
-        Cursor { slot, parity: e.let_var("parity", Ty::U32, Expr::U32(parity)) }
-    }
-
-    fn advance(&self, e: &mut Emit, c: Cursor) {
-        e.push(Stmt::Set(c.slot, plus(Expr::Var(c.slot), lit32(1))));
-        let last = cmp(CmpOp::Eq, Expr::Var(c.slot), lit32(self.layout.stages as i32));
-        e.if_then(last, |e| {
-            e.push(Stmt::Set(c.slot, lit32(0)));
-            e.push(Stmt::Set(c.parity, int_op(IntOp::Xor, Expr::Var(c.parity), Expr::U32(1))));
-        });
-    }
-
     fn wait(&self, e: &mut Emit, gate: Gate, c: Cursor) {
         let args = vec![self.gate(gate, &Expr::Var(c.slot)), Expr::Var(c.parity)];
         call(e, Intrinsic::MbarrierWait, args);
@@ -234,7 +214,7 @@ impl<'x> FoldLoop<'x> {
         let full = e.named("rows_full", Ty::U32, self.rows_full());
         call(e, Intrinsic::MbarrierExpect, vec![full.clone(), Expr::U32(self.a.bytes())]);
         self.a.copy(e, &lit32(0), &full, &place.m[0], &lit32(0), place);
-        let c = self.cursor(e, 1);
+        let c = Cursor::new(e, 1);
         let var = e.kernel.var("it", Ty::I32);
         let body = e.block(|e| {
             let slot = Expr::Var(c.slot);
@@ -249,7 +229,7 @@ impl<'x> FoldLoop<'x> {
                 call(e, Intrinsic::MbarrierExpect, vec![full.clone(), Expr::U32(matrix.bytes())]);
                 matrix.copy(e, &slot, &full, &row, &term, place);
             }
-            self.advance(e, c);
+            c.advance(e, self.layout.stages as u32);
         });
         let (lo, step) = (lit32(0), lit32(1));
         e.push(Stmt::For { var, lo, hi: count.clone(), step, unroll: Unroll::None, body });
@@ -284,8 +264,8 @@ impl<'x> FoldLoop<'x> {
         let b = self.b.descriptor(e, "b_matrix", &lit32(0));
         let v = self.v.descriptor(e, "v_matrix", &lit32(0));
         call(e, Intrinsic::MbarrierWait, vec![self.rows_full(), Expr::U32(0)]);
-        let at = self.cursor(e, 0);
-        let before = self.cursor(e, 0);
+        let at = Cursor::new(e, 0);
+        let before = Cursor::new(e, 0);
 
         // The first step has no weights before it.
         self.wait(e, Gate::ScoresFull, at);
@@ -293,7 +273,7 @@ impl<'x> FoldLoop<'x> {
         self.start_scores(e, &a, &b, at, &state);
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
         self.give_back(e, Gate::ScoresEmpty, at);
-        self.advance(e, at);
+        at.advance(e, self.layout.stages as u32);
         let j0 = e.named("j0", Ty::I32, times(first.clone(), self.layout.step as i64));
         e.scope(|e| {
             self.weigh(e, scores, &thread, &j0, &state);
@@ -310,13 +290,13 @@ impl<'x> FoldLoop<'x> {
             self.start_terms(e, &v, before, &state);
             call(e, Intrinsic::WgmmaWait(1), Vec::new());
             self.give_back(e, Gate::ScoresEmpty, at);
-            self.advance(e, at);
+            at.advance(e, self.layout.stages as u32);
             let j0 =
                 e.named("j0", Ty::I32, times(plus(first.clone(), Expr::Var(var)), self.layout.step as i64));
             let factors = self.weigh(e, scores, &thread, &j0, &state);
             call(e, Intrinsic::WgmmaWait(0), Vec::new());
             self.give_back(e, Gate::TermsEmpty, before);
-            self.advance(e, before);
+            before.advance(e, self.layout.stages as u32);
             self.shrink(e, &state, &factors);
             self.pack(e, &state);
         });

@@ -12,11 +12,11 @@ use super::contract_epilogue::Epilogue;
 use super::contract_operand::{Ground, gcd};
 use super::contract_pattern::ContractShape;
 use super::hopper_loop::{Steps, call};
-use super::hopper_ring::ATOM;
+use super::hopper_ring::{ATOM, Cursor};
 use super::scalar::{Emit, and, cast, cmp, int_op, lit32, lit64};
 use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, ParamId, Place, SharedId, ShuffleKind, Special, Stmt,
-    Swizzle, TensorMap, Ty, Unroll, VarId,
+    Swizzle, TensorMap, Ty, Unroll,
 };
 use crate::ir::tile::{Arrange, Tile};
 use crate::vocab::dtype::DType;
@@ -40,12 +40,6 @@ pub struct HopperCodes<'x> {
 
 /// The constants of a group, for each of a lane's two rows.
 type Constants = [Vec<Expr>; 2];
-
-/// A place in the ring.
-struct Cursor {
-    slot: VarId,
-    parity: VarId,
-}
 
 /// What a multiplying thread knows of itself.
 struct Lane {
@@ -147,20 +141,6 @@ impl<'x> HopperCodes<'x> {
         Steps { first, count }
     }
 
-    fn cursor(&self, e: &mut Emit, parity: u32) -> Cursor {
-        let slot = e.let_var("slot", Ty::I32, lit32(0));
-        Cursor { slot, parity: e.let_var("parity", Ty::U32, Expr::U32(parity)) }
-    }
-
-    fn advance(&self, e: &mut Emit, c: &Cursor) {
-        e.push(Stmt::Set(c.slot, plus(Expr::Var(c.slot), lit32(1))));
-        let last = cmp(CmpOp::Eq, Expr::Var(c.slot), lit32(self.stages() as i32));
-        e.if_then(last, |e| {
-            e.push(Stmt::Set(c.slot, lit32(0)));
-            e.push(Stmt::Set(c.parity, int_op(IntOp::Xor, Expr::Var(c.parity), Expr::U32(1))));
-        });
-    }
-
     fn barrier(&self, slot: &Expr, empty: bool) -> Expr {
         let from = if empty { self.stages() as i32 } else { 0 };
         Expr::SharedAddr(self.barriers, Box::new(plus(slot.clone(), lit32(from))))
@@ -175,7 +155,7 @@ impl<'x> HopperCodes<'x> {
 
     /// One thread: waits for a free stage and starts its copies.
     fn load(&self, e: &mut Emit, place: &Where, steps: &Steps) {
-        let c = self.cursor(e, 1);
+        let c = Cursor::new(e, 1);
         let (rows, n) = (self.tile.m.block as i64, self.tile.n.block as i64);
         self.each_step(e, steps, |e, it| {
             let slot = Expr::Var(c.slot);
@@ -194,7 +174,7 @@ impl<'x> HopperCodes<'x> {
                 let at = vec![to, full.clone(), term, place.n[0].clone()];
                 call(e, Intrinsic::TmaLoad { map: self.x_map, rank: 2 }, at);
             }
-            self.advance(e, &c);
+            c.advance(e, self.stages());
         });
     }
 
@@ -220,7 +200,7 @@ impl<'x> HopperCodes<'x> {
         // The descriptor's low half: steps to the next atom are in the high one, with the swizzle.
         let base = int_op(IntOp::Shr, Expr::SharedAddr(self.x, Box::new(lit32(0))), Expr::U32(4));
         let base = e.named("x_matrix", Ty::U32, int_op(IntOp::Or, Expr::U32(1 << 16), base));
-        let c = self.cursor(e, 0);
+        let c = Cursor::new(e, 0);
         let before = e.let_var("before", Ty::I32, lit32(0));
         self.each_step(e, steps, |e, it| {
             let slot = Expr::Var(c.slot);
@@ -243,7 +223,7 @@ impl<'x> HopperCodes<'x> {
                 }
             }
             e.push(Stmt::Set(before, slot));
-            self.advance(e, &c);
+            c.advance(e, self.stages());
         });
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
     }

@@ -17,7 +17,7 @@ use super::contract_mma;
 use super::contract_pattern::ContractShape;
 use super::hopper_gather::Terms;
 use super::hopper_operand::Sums;
-use super::hopper_ring::{Descriptor, Known, Operand};
+use super::hopper_ring::{Cursor, Descriptor, Known, Operand};
 use super::hopper_scales::{Scaled, Scales};
 use super::map::decode;
 use super::scalar::{Emit, Num, and, cast, cmp, int_op, lit32};
@@ -73,12 +73,6 @@ pub struct Around<'f> {
     pub finish: &'f dyn Fn(&mut Emit),
     /// The shape of the product.
     pub shape: &'f ContractShape,
-}
-
-/// A place in the ring: which stage, and the parity of its phase.
-struct Cursor {
-    slot: VarId,
-    parity: VarId,
 }
 
 pub fn call(e: &mut Emit, op: Intrinsic, args: Vec<Expr>) {
@@ -175,20 +169,6 @@ impl<'x> HopperLoop<'x> {
         );
     }
 
-    fn cursor(&self, e: &mut Emit, parity: u32) -> Cursor {
-        let slot = e.let_var("slot", Ty::I32, lit32(0));
-        Cursor { slot, parity: e.let_var("parity", Ty::U32, Expr::U32(parity)) }
-    }
-
-    fn advance(&self, e: &mut Emit, c: &Cursor) {
-        e.push(Stmt::Set(c.slot, plus(Expr::Var(c.slot), lit32(1))));
-        let last = cmp(CmpOp::Eq, Expr::Var(c.slot), lit32(self.stages() as i32));
-        e.if_then(last, |e| {
-            e.push(Stmt::Set(c.slot, lit32(0)));
-            e.push(Stmt::Set(c.parity, int_op(IntOp::Xor, Expr::Var(c.parity), Expr::U32(1))));
-        });
-    }
-
     fn full(&self, slot: &Expr) -> Expr {
         Expr::SharedAddr(self.barriers, Box::new(slot.clone()))
     }
@@ -206,7 +186,7 @@ impl<'x> HopperLoop<'x> {
 
     /// One thread: waits for a free stage, says how many bytes will come, and starts the copies.
     fn load(&self, e: &mut Emit, around: &Around) {
-        let c = self.cursor(e, 1);
+        let c = Cursor::new(e, 1);
         each_tile(e, self.tile, |e, number| {
             (around.each)(e, number, &mut |e, place, steps| self.load_pass(e, &c, place, steps));
         });
@@ -236,7 +216,7 @@ impl<'x> HopperLoop<'x> {
                     op.copy(e, &slot, &full, slab as u32, &known);
                 }
             }
-            self.advance(e, c);
+            c.advance(e, self.stages());
         });
     }
 
@@ -270,7 +250,7 @@ impl<'x> HopperLoop<'x> {
         let var = e.kernel.var("stage", Ty::I32);
         let body = e.block(|e| {
             call(e, Intrinsic::MbarrierWait, vec![self.empty(&Expr::Var(c.slot)), Expr::Var(c.parity)]);
-            self.advance(e, c);
+            c.advance(e, self.stages());
         });
         let hi = lit32(self.stages() as i32);
         e.push(Stmt::For { var, lo: lit32(0), hi, step: lit32(1), unroll: Unroll::None, body });
@@ -295,7 +275,7 @@ impl<'x> HopperLoop<'x> {
         let mine = e.named("rows", Ty::I32, times(mine, (self.tile.m.block / self.groups) as i64));
         let a = self.a.descriptor(e, "a_matrix", &mine);
         let b = self.b.descriptor(e, "b_matrix", &lit32(0));
-        let c = self.cursor(e, 0);
+        let c = Cursor::new(e, 0);
         let before = e.let_var("before", Ty::I32, lit32(0));
         let len = self.tile.m.block / self.groups / 64 * self.columns() / 2;
         let ty = if self.dtypes[0].is_float() { dtype::Ty::F32 } else { dtype::Ty::I32 };
@@ -343,13 +323,13 @@ impl<'x> HopperLoop<'x> {
                 call(e, Intrinsic::WgmmaWait(0), Vec::new());
                 self.release(e, slot, None);
                 sums.promote(e, &it, &steps.count);
-                return self.advance(e, c);
+                return c.advance(e, self.stages());
             }
             call(e, Intrinsic::WgmmaWait(1), Vec::new());
             // The step before is done with its stage.
             self.release(e, Expr::Var(before), Some(later));
             e.push(Stmt::Set(before, slot));
-            self.advance(e, c);
+            c.advance(e, self.stages());
         });
         if self.promote {
             return;

@@ -4,8 +4,8 @@
 use super::contract_coords::{Place as Where, modulo, over, plus, times};
 use super::hopper_gather::{Boxes, LINE, Part};
 use super::hopper_loop::call;
-use super::scalar::{Emit, Num, cast, int_op, lit32, lit64};
-use crate::ir::simt::{Expr, IntOp, Intrinsic, ParamId, SharedId, Special, Ty};
+use super::scalar::{Emit, Num, cast, cmp, int_op, lit32, lit64};
+use crate::ir::simt::{CmpOp, Expr, IntOp, Intrinsic, ParamId, SharedId, Special, Stmt, Ty, VarId};
 use crate::ir::tile;
 
 /// Bytes between atoms of 8 lines of 128 bytes.
@@ -27,6 +27,31 @@ pub struct Operand<'x> {
     line: u32,
     /// Bytes of an element.
     size: u32,
+}
+
+/// A thread's place in a ring: the stage, and the phase that its barriers are in.
+#[derive(Clone, Copy)]
+pub struct Cursor {
+    pub slot: VarId,
+    pub parity: VarId,
+}
+
+impl Cursor {
+    /// At the first stage. Who fills begins with parity 1, since empty stages need no wait in the first round.
+    pub fn new(e: &mut Emit, parity: u32) -> Cursor {
+        let slot = e.let_var("slot", Ty::I32, lit32(0));
+        Cursor { slot, parity: e.let_var("parity", Ty::U32, Expr::U32(parity)) }
+    }
+
+    /// On to the next of so many stages.
+    pub fn advance(self, e: &mut Emit, stages: u32) {
+        e.push(Stmt::Set(self.slot, plus(Expr::Var(self.slot), lit32(1))));
+        let last = cmp(CmpOp::Eq, Expr::Var(self.slot), lit32(stages as i32));
+        e.if_then(last, |e| {
+            e.push(Stmt::Set(self.slot, lit32(0)));
+            e.push(Stmt::Set(self.parity, int_op(IntOp::Xor, Expr::Var(self.parity), Expr::U32(1))));
+        });
+    }
 }
 
 /// What the coordinates of copies are made of: a block's digits, and those of a line of terms.

@@ -6,7 +6,7 @@ use super::facts;
 use super::graph_to_egraph::{self, PartValues, Values};
 use super::subst::Subst;
 use crate::ir::graph::*;
-use crate::rules::term::{How, Op, value_of};
+use crate::rules::term::{How, Op};
 use crate::rules::{self, Class, Limits};
 use egg::Id;
 use rustc_hash::FxHashMap;
@@ -162,7 +162,7 @@ impl Back<'_> {
         let span = self.values.spans.get(&id).copied().unwrap_or_default();
         let c = &term.children;
         let expr = match term.op {
-            Op::Lit(ty, bits) => Expr::Lit(value_of(ty, bits)),
+            Op::Lit(ty, bits) => Expr::Lit(crate::vocab::dtype::Value::of_bits(ty, bits)),
             Op::Axis(a) => return Some(self.g.axis_expr(*env.get(&a)?)),
             Op::Scalar(s) => Expr::Scalar(ScalarId(s)),
             Op::Param(p) => Expr::Param(p),

@@ -2,7 +2,7 @@
 //! can start in it.
 
 use super::Graph;
-use super::term::{Op, Term, value_of};
+use super::term::{Op, Term};
 use crate::vocab::dtype::{DType, Ty, Value};
 use crate::vocab::func::Meaning;
 use egg::{Analysis, DidMerge, Id};
@@ -112,7 +112,7 @@ pub fn axis_of(graph: &Graph, id: Id) -> Option<u32> {
 /// A value that follows exactly from constants: literals, and functions whose results are exactly defined.
 fn constant(graph: &Graph, node: &Term) -> Option<Value> {
     match node.op {
-        Op::Lit(ty, bits) => Some(value_of(ty, bits)),
+        Op::Lit(ty, bits) => Some(Value::of_bits(ty, bits)),
         Op::Call(f) => {
             let args: Vec<Value> =
                 node.children.iter().map(|&c| graph[c].data.constant).collect::<Option<_>>()?;

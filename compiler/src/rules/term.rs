@@ -78,17 +78,6 @@ impl Term {
     }
 }
 
-/// The value of a literal's bits.
-pub fn value_of(ty: Ty, bits: u64) -> Value {
-    match ty {
-        Ty::Bool => Value::Bool(bits != 0),
-        Ty::I32 => Value::I32(bits as u32 as i32),
-        Ty::I64 => Value::I64(bits as i64),
-        Ty::F32 => Value::F32(f32::from_bits(bits as u32)),
-        Ty::F64 => Value::F64(f64::from_bits(bits)),
-    }
-}
-
 impl Language for Term {
     type Discriminant = Op;
 
@@ -112,7 +101,7 @@ impl Language for Term {
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.op {
-            Op::Lit(ty, bits) => match value_of(ty, bits) {
+            Op::Lit(ty, bits) => match Value::of_bits(ty, bits) {
                 Value::Bool(v) => write!(f, "{v}"),
                 Value::I32(v) => write!(f, "{v}i32"),
                 Value::I64(v) => write!(f, "{v}"),

@@ -229,7 +229,7 @@ impl<'x> FoldLoop<'x> {
                 call(e, Intrinsic::MbarrierExpect, vec![full.clone(), Expr::U32(matrix.bytes())]);
                 matrix.copy(e, &slot, &full, &row, &term, place);
             }
-            c.advance(e, self.layout.stages as u32);
+            c.advance(e, self.layout.stages);
         });
         let (lo, step) = (lit32(0), lit32(1));
         e.push(Stmt::For { var, lo, hi: count.clone(), step, unroll: Unroll::None, body });
@@ -273,7 +273,7 @@ impl<'x> FoldLoop<'x> {
         self.start_scores(e, &a, &b, at, &state);
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
         self.give_back(e, Gate::ScoresEmpty, at);
-        at.advance(e, self.layout.stages as u32);
+        at.advance(e, self.layout.stages);
         let j0 = e.named("j0", Ty::I32, times(first.clone(), self.layout.step as i64));
         e.scope(|e| {
             self.weigh(e, scores, &thread, &j0, &state);
@@ -290,13 +290,13 @@ impl<'x> FoldLoop<'x> {
             self.start_terms(e, &v, before, &state);
             call(e, Intrinsic::WgmmaWait(1), Vec::new());
             self.give_back(e, Gate::ScoresEmpty, at);
-            at.advance(e, self.layout.stages as u32);
+            at.advance(e, self.layout.stages);
             let j0 =
                 e.named("j0", Ty::I32, times(plus(first.clone(), Expr::Var(var)), self.layout.step as i64));
             let factors = self.weigh(e, scores, &thread, &j0, &state);
             call(e, Intrinsic::WgmmaWait(0), Vec::new());
             self.give_back(e, Gate::TermsEmpty, before);
-            before.advance(e, self.layout.stages as u32);
+            before.advance(e, self.layout.stages);
             self.shrink(e, &state, &factors);
             self.pack(e, &state);
         });

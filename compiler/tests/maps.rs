@@ -3,37 +3,10 @@
 
 mod common;
 
-use common::Case;
-use girih_compiler::host::HostTensor;
+use common::{Case, check, data};
 use girih_compiler::ir::program::Program;
 use girih_compiler::ir::simt::{Expr, Intrinsic, Mem, Stmt};
-use girih_compiler::lower::{Schedule, plan_to_program};
-use girih_compiler::pass::graph_to_plan::{PlanOptions, plan};
-use girih_compiler::reference;
-use girih_compiler::sim::{self, SimOptions};
 use girih_compiler::vocab::dtype::{DType, Value};
-use girih_compiler::vocab::target::Target;
-
-/// Uneven values of both signs.
-fn data(dtype: DType, dims: &[i64]) -> HostTensor {
-    let n: i64 = dims.iter().product();
-    let values: Vec<f64> = (0..n).map(|i| ((i * 7919 + 13) % 2003 - 1001) as f64 / 217.0).collect();
-    HostTensor::from_f64(dtype, dims, &values)
-}
-
-fn check(case: &Case) -> Program {
-    let graph = case.graph().unwrap_or_else(|e| panic!("{}\n{e}", case.text));
-    let plan = plan(&graph, &PlanOptions::default());
-    let target = Target::parse("sm_90a").expect("a target of the table");
-    let program = plan_to_program(&plan, target, &Schedule::default()).expect("a map takes every definition");
-    let want = reference::run(&graph, &case.inputs).expect("no fault");
-    let got = sim::run(&program, &case.inputs, &SimOptions::default())
-        .unwrap_or_else(|e| panic!("{}\n{e}", case.text));
-    for (name, want) in &want.outputs {
-        reference::compare(want, &got.outputs[name]).unwrap_or_else(|m| panic!("{}\n{name}: {m}", case.text));
-    }
-    program
-}
 
 /// Whether any statement of the program is one that `f` knows.
 fn has(program: &Program, f: &dyn Fn(&Stmt) -> bool) -> bool {

@@ -13,6 +13,8 @@ use super::map;
 use super::read::to;
 use super::row_layout::reads;
 use super::row_pass::{Item, Kind, Pass, Rounds};
+use super::row_resident::load_chunks;
+use super::row_store::store_chunks;
 use super::scalar::{Emit, Num, add, arith, cast, cmp, int_of, lit32};
 use super::{Lowering, row, unaligned};
 use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Graph, Read, TensorId};
@@ -253,12 +255,7 @@ pub fn load<'a>(
     if !as_rows {
         return shifted(e, rounds, r, &from, array, at, chunk);
     }
-    let whole = |e: &mut Emit<'a>| {
-        for c in 0..v / chunk {
-            let at = ((at + c * chunk) / words) as u32;
-            e.push(Stmt::LoadVec { array, at, mem, index: next(c * chunk), count: chunk as u32 });
-        }
-    };
+    let whole = |e: &mut Emit<'a>| load_chunks(e, mem, &from, array, at, v, chunk);
     if !rounds.edge || home.len % v == 0 {
         return whole(e);
     }
@@ -329,17 +326,10 @@ pub fn store<'a>(
     let ty = from.ty;
     let mem = Mem::Global(e.tensor_param(d.target, true));
     let next = |by: i64| arith(IntOp::Add, from.clone(), int_of(ty, by)).expr;
-    let v = rounds.vector;
-    let whole = |e: &mut Emit<'a>| {
-        for c in 0..v / chunk {
-            let at = (c * chunk) as u32;
-            e.push(Stmt::StoreVec { mem, index: next(c * chunk), array, at, count: chunk as u32 });
-        }
-    };
     if !rounds.edge {
-        return whole(e);
+        return store_chunks(e, mem, &from, array, rounds.vector, chunk);
     }
-    for i in 0..v {
+    for i in 0..rounds.vector {
         let pos = Num { expr: add(base.expr.clone(), int_of(base.ty, i).expr), ty: base.ty };
         let here = inside(rounds, &pos);
         let x = Expr::Elem(array, Box::new(lit32(i as i32)));

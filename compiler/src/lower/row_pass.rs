@@ -548,6 +548,7 @@ fn round_part<'a>(
 ) {
     let streamed = streamed(row, pass, rounds, kept, 1);
     let outs = out_arrays(row, pass, rounds);
+    let turn = Turn { accs, kept, streamed: &streamed, outs: &outs };
     let round = row.e.kernel.var("round", rounds.ty);
     row.e.open();
     let base = base_at(rounds, &row.lanes.lane.clone(), Num { expr: Expr::Var(round), ty: rounds.ty });
@@ -560,13 +561,13 @@ fn round_part<'a>(
         let sides = [false, true].map(|edge| {
             let rounds = Rounds { edge, ..rounds.clone() };
             row.e.open();
-            turn_of(row, pass, &rounds, accs, kept, &streamed, &outs, round, &base);
+            turn_of(row, pass, &rounds, &turn, round, &base);
             row.e.close()
         });
         let [then, otherwise] = sides;
         row.e.push(Stmt::If { cond, then, otherwise });
     } else {
-        turn_of(row, pass, rounds, accs, kept, &streamed, &outs, round, &base);
+        turn_of(row, pass, rounds, &turn, round, &base);
     }
     let work = row.e.close();
     if rounds.is_even() {
@@ -591,21 +592,25 @@ fn round_part<'a>(
     });
 }
 
+/// What the points of a thread's turn go into and come from.
+struct Turn<'t> {
+    accs: &'t [Option<Acc>],
+    kept: &'t BTreeMap<ExprId, Held>,
+    streamed: &'t [Streamed],
+    outs: &'t [Option<(ArrayId, i64)>],
+}
+
 /// A thread's turn: its points, then the stores.
-#[allow(clippy::too_many_arguments)]
 fn turn_of<'a>(
     row: &mut Row<'a, '_>,
     pass: &Pass<'a>,
     rounds: &Rounds,
-    accs: &[Option<Acc>],
-    kept: &BTreeMap<ExprId, Held>,
-    streamed: &[Streamed],
-    outs: &[Option<(ArrayId, i64)>],
+    t: &Turn<'_>,
     round: VarId,
     base: &Num,
 ) {
-    vector_loop(row, pass, rounds, accs, kept, streamed, outs, round, base);
-    for (item, out) in pass.items.iter().zip(outs) {
+    vector_loop(row, pass, rounds, t, round, base);
+    for (item, out) in pass.items.iter().zip(t.outs) {
         if let (Kind::Map { define }, Some((array, chunk))) = (&item.kind, out) {
             store_vector(row, rounds, item, define, base, *array, *chunk);
         }
@@ -613,15 +618,11 @@ fn turn_of<'a>(
 }
 
 /// The points of a thread's turn.
-#[allow(clippy::too_many_arguments)]
 fn vector_loop<'a>(
     row: &mut Row<'a, '_>,
     pass: &Pass<'a>,
     rounds: &Rounds,
-    accs: &[Option<Acc>],
-    kept: &BTreeMap<ExprId, Held>,
-    streamed: &[Streamed],
-    outs: &[Option<(ArrayId, i64)>],
+    t: &Turn<'_>,
     round: VarId,
     base: &Num,
 ) {
@@ -629,10 +630,10 @@ fn vector_loop<'a>(
     let turn = super::read::to(Num { expr: Expr::Var(round), ty: rounds.ty }, Ty::I32);
     if single {
         let held = |h: Held| h.element(&turn, &lit32(0), 0);
-        return vector_point(row, pass, rounds, accs, kept, streamed, outs, base, &lit32(0), &held);
+        return vector_point(row, pass, rounds, t, base, &lit32(0), &held);
     }
     // Halves of a register are told apart as the kernel is written: two points a turn of the loop.
-    let step = if kept.values().any(|h| h.packed.is_some()) { 2 } else { 1 };
+    let step = if t.kept.values().any(|h| h.packed.is_some()) { 2 } else { 1 };
     let v = row.e.kernel.var("v", Ty::I32);
     row.e.open();
     for half in 0..step {
@@ -646,7 +647,7 @@ fn vector_loop<'a>(
         let slot = add(mul(turn.clone(), lit32(rounds.vector as i32)), inner.clone());
         let pair = add(mul(turn.clone(), lit32(rounds.vector as i32 / 2)), Expr::Var(v));
         let held = |h: Held| h.element(&slot, &pair, half as u8);
-        vector_point(row, pass, rounds, accs, kept, streamed, outs, base, &inner, &held);
+        vector_point(row, pass, rounds, t, base, &inner, &held);
         let stmts = row.e.close();
         stmts.into_iter().for_each(|s| row.e.push(s));
     }
@@ -656,15 +657,11 @@ fn vector_loop<'a>(
 }
 
 /// Every item at the `inner`-th point of a thread's turn.
-#[allow(clippy::too_many_arguments)]
 fn vector_point<'a>(
     row: &mut Row<'a, '_>,
     pass: &Pass<'a>,
     rounds: &Rounds,
-    accs: &[Option<Acc>],
-    kept: &BTreeMap<ExprId, Held>,
-    streamed: &[Streamed],
-    outs: &[Option<(ArrayId, i64)>],
+    t: &Turn<'_>,
     base: &Num,
     inner: &Expr,
     held: &dyn Fn(Held) -> Expr,
@@ -674,13 +671,13 @@ fn vector_point<'a>(
     for (i, item) in pass.items.iter().enumerate() {
         row.e.open();
         bind_point(&mut row.e, rounds, item, &pos);
-        for (&e, &h) in kept {
+        for (&e, &h) in t.kept {
             row.e.bind(e, held(h));
         }
-        for s in streamed.iter().filter(|s| s.item == i) {
+        for s in t.streamed.iter().filter(|s| s.item == i) {
             row.e.bind(s.expr, Expr::Elem(s.array, Box::new(inner.clone())));
         }
-        point(row, item, &accs[i], outs[i], inner);
+        point(row, item, &t.accs[i], t.outs[i], inner);
         let then = row.e.close();
         if rounds.edge {
             let cond = row_lead::inside(rounds, &pos);

@@ -213,9 +213,22 @@ pub(super) fn load_vector<'a>(
     let ty = if e.home(r.tensor).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
     let offset = e.named("from", ty, offset);
     let mem = Mem::Global(e.tensor_param(r.tensor, false));
-    for c in 0..rounds.vector / chunk {
-        let index = arith(IntOp::Add, Num { expr: offset.clone(), ty }, int_of(ty, c * chunk)).expr;
-        let words = if e.kernel.arrays[array.0 as usize].ty == Ty::U32 { 2 } else { 1 };
+    load_chunks(e, mem, &Num { expr: offset, ty }, array, at, rounds.vector, chunk);
+}
+
+/// Loads all of a vector, a chunk at a time, into an array that may hold two elements a register.
+pub(super) fn load_chunks(
+    e: &mut Emit<'_>,
+    mem: Mem,
+    from: &Num,
+    array: ArrayId,
+    at: i64,
+    vector: i64,
+    chunk: i64,
+) {
+    let words = if e.kernel.arrays[array.0 as usize].ty == Ty::U32 { 2 } else { 1 };
+    for c in 0..vector / chunk {
+        let index = arith(IntOp::Add, from.clone(), int_of(from.ty, c * chunk)).expr;
         let at = ((at + c * chunk) / words) as u32;
         e.push(Stmt::LoadVec { array, at, mem, index, count: chunk as u32 });
     }

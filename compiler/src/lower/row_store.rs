@@ -5,7 +5,7 @@ use super::row::Row;
 use super::row_layout::vector_write;
 use super::row_lead;
 use super::row_pass::{Item, Kind, Pass, Rounds, bind_point};
-use super::scalar::{Num, arith, int_of};
+use super::scalar::{Emit, Num, arith, int_of};
 use crate::ir::graph::Define;
 use crate::ir::simt::{ArrayId, IntOp, Mem, Stmt, Ty};
 
@@ -66,8 +66,13 @@ fn store_aligned<'a>(
     let ty = if row.e.home(d.target).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
     let offset = row.e.named("to", ty, offset);
     let mem = Mem::Global(row.e.tensor_param(d.target, true));
-    for c in 0..rounds.vector / chunk {
-        let index = arith(IntOp::Add, Num { expr: offset.clone(), ty }, int_of(ty, c * chunk)).expr;
-        row.e.push(Stmt::StoreVec { mem, index, array, at: (c * chunk) as u32, count: chunk as u32 });
+    store_chunks(&mut row.e, mem, &Num { expr: offset, ty }, array, rounds.vector, chunk);
+}
+
+/// Stores all of a vector, a chunk at a time.
+pub fn store_chunks(e: &mut Emit<'_>, mem: Mem, to: &Num, array: ArrayId, vector: i64, chunk: i64) {
+    for c in 0..vector / chunk {
+        let index = arith(IntOp::Add, to.clone(), int_of(to.ty, c * chunk)).expr;
+        e.push(Stmt::StoreVec { mem, index, array, at: (c * chunk) as u32, count: chunk as u32 });
     }
 }

@@ -3,10 +3,15 @@
 
 use girih_compiler::host::{HostTensor, as_f64};
 use girih_compiler::ir::graph::Graph;
+use girih_compiler::ir::program::Program;
+use girih_compiler::lower::{Schedule, plan_to_program};
 use girih_compiler::pass::ast_to_graph::{Bindings, bind};
+use girih_compiler::pass::graph_to_plan::{PlanOptions, plan};
 use girih_compiler::pass::module;
 use girih_compiler::reference::{self, Inputs, Outcome, RunFault};
+use girih_compiler::sim::{self, SimOptions};
 use girih_compiler::vocab::dtype::{DType, Value};
+use girih_compiler::vocab::target::Target;
 use girih_dsl::diagnostic::Diagnostic;
 use girih_dsl::source::Sources;
 
@@ -85,4 +90,27 @@ pub fn near(got: &[f64], want: &[f64], tolerance: f64) {
         let same = g == w || (g.is_nan() && w.is_nan()) || (g - w).abs() <= tolerance * (1.0 + w.abs());
         assert!(same, "at {i}: {g} for {w}\n{got:?}\n{want:?}");
     }
+}
+
+/// Uneven values of both signs.
+pub fn data(dtype: DType, dims: &[i64]) -> HostTensor {
+    let n: i64 = dims.iter().product();
+    let values: Vec<f64> = (0..n).map(|i| ((i * 7919 + 13) % 2003 - 1001) as f64 / 217.0).collect();
+    HostTensor::from_f64(dtype, dims, &values)
+}
+
+/// The program for sm_90a as it is planned, after it gave on the simulator what the definition says.
+pub fn check(case: &Case) -> Program {
+    let graph = case.graph().unwrap_or_else(|e| panic!("{}\n{e}", case.text));
+    let plan = plan(&graph, &PlanOptions::default());
+    let target = Target::parse("sm_90a").expect("a target of the table");
+    let program =
+        plan_to_program(&plan, target, &Schedule::default()).expect("a form takes every definition");
+    let want = reference::run(&graph, &case.inputs).expect("no fault");
+    let got = sim::run(&program, &case.inputs, &SimOptions::default())
+        .unwrap_or_else(|e| panic!("{}\n{e}", case.text));
+    for (name, want) in &want.outputs {
+        reference::compare(want, &got.outputs[name]).unwrap_or_else(|m| panic!("{}\n{name}: {m}", case.text));
+    }
+    program
 }

@@ -10,8 +10,20 @@ const PRODUCT: &str = "op mm[M, N, K](x: bf16[M, K], w: bf16[N, K]) -> (y: bf16[
 }
 ";
 
+/// What a strided convolution's gradient to its input is: its phases have unlike numbers of taps.
+const PHASES: &str =
+    "op gx[N, P, C, F](dy: f16[N, P, P, F], w: f16[F, 3, 3, C]) -> (dx: f16[N, 2*P, 2*P, C]) {
+    dx[n, i, j, c] = sum[f, r, s where (i + 1 - r) % 2 == 0 && (j + 1 - s) % 2 == 0](
+        (dy[n, (i + 1 - r)/2, (j + 1 - s)/2, f] else 0) * w[f, r, s, c])
+}
+";
+
 fn emit(file: &PathBuf, size: i64, stage: &str) -> Result<String, String> {
-    let dims = ["M", "N", "K"].map(|d| format!("--dim={d}={size}"));
+    emit_with(file, &["M", "N", "K"].map(|d| (d, size)), stage)
+}
+
+fn emit_with(file: &PathBuf, dims: &[(&str, i64)], stage: &str) -> Result<String, String> {
+    let dims = dims.iter().map(|(d, n)| format!("--dim={d}={n}"));
     let out = Command::new(env!("CARGO_BIN_EXE_girih"))
         .arg("emit")
         .arg(file)
@@ -56,4 +68,23 @@ fn the_default_product_multiplies_copies_and_stores_as_hopper_can() {
         assert!(!text.contains("LDL") && !text.contains("STL"), "local memory at {size}");
     }
     let _ = std::fs::remove_file(&file);
+}
+
+/// Blocks that do not know how many steps they have: ptxas says (C75xx) where it waits for each product of matrices.
+#[test]
+fn no_products_wait_for_each_other_where_the_number_of_steps_is_not_known() {
+    let Ok(nvrtc) = Nvrtc::get() else { return eprintln!("skipped: no NVRTC") };
+    let programs = [
+        ("split", PRODUCT, &[("M", 512), ("N", 512), ("K", 65536)][..]),
+        ("phases", PHASES, &[("N", 32), ("P", 14), ("C", 128), ("F", 256)][..]),
+    ];
+    for (name, text, dims) in programs {
+        let file = std::env::temp_dir().join(format!("girih-sass-{name}-{}.tile", std::process::id()));
+        std::fs::write(&file, text).expect("the folder for temporary files takes one");
+        let cuda = emit_with(&file, dims, "cuda").expect("it lowers");
+        assert!(cuda.contains("wgmma.mma_async"), "{name} is not by warpgroups");
+        let report = nvrtc.compile(name, &cuda, "sm_90a").expect("it compiles").report;
+        assert_eq!(report.lost_speed, Vec::<String>::new(), "{name}");
+        let _ = std::fs::remove_file(&file);
+    }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looks for cliffs among convolutions: ours beside cuDNN (through PyTorch, benchmark mode), f16, cold L2, one card.
+"""Looks for cliffs among convolutions: ours beside cuDNN (through PyTorch, benchmark mode), cold L2, one card.
 
     python3 convs.py --girih target/release/girih [--only REGEX] [--part I/N] [--warm N] [--no-peer | --peer-only] [--out FILE]
 
@@ -72,9 +72,57 @@ CASES = {
     "grad_w_1x1": ("grad_w", 64, 256, 64, (56, 56), (1, 1), 1, 0, 1, 1),
     "grad_w_s2": ("grad_w", 32, 128, 256, (28, 28), (3, 3), 2, 1, 1, 1),
 }
+# Networks of other kinds, odd sizes and channels that are no powers of two, in the layout that is named; the last is the dtype.
+NETS = {
+    "convnext_stem": ("last", "fwd", 32, 3, 96, (224, 224), (4, 4), 4, 0, 1, 1, "f16"),
+    "convnext_down": ("first", "fwd", 32, 192, 384, (28, 28), (2, 2), 2, 0, 1, 1, "f16"),
+    "convnext_7x7": ("first", "depthwise", 32, 384, 384, (14, 14), (7, 7), 1, 3, 1, 384, "bf16"),
+    "unet_up": ("first", "transpose", 4, 512, 256, (32, 32), (2, 2), 2, 0, 1, 0, "f16"),
+    "unet_1024": ("first", "fwd", 4, 1024, 1024, (16, 16), (3, 3), 1, 1, 1, 1, "bf16"),
+    "unet_320": ("last", "fwd", 2, 320, 320, (64, 64), (3, 3), 1, 1, 1, 1, "f16"),
+    "unet_960": ("last", "fwd", 2, 960, 640, (32, 32), (3, 3), 1, 1, 1, 1, "bf16"),
+    "vae_128": ("last", "fwd", 1, 128, 128, (256, 256), (3, 3), 1, 1, 1, 1, "bf16"),
+    "vae_out": ("last", "fwd", 1, 128, 3, (256, 256), (3, 3), 1, 1, 1, 1, "f16"),
+    "vae_s2": ("first", "fwd", 2, 128, 128, (128, 128), (3, 3), 2, 1, 1, 1, "f16"),
+    "effnet_stem": ("first", "fwd", 64, 3, 40, (150, 150), (3, 3), 2, 1, 1, 1, "f16"),
+    "effnet_1x1": ("last", "fwd", 64, 40, 240, (38, 38), (1, 1), 1, 0, 1, 1, "f16"),
+    "effnet_squeeze": ("first", "fwd", 64, 672, 112, (14, 14), (1, 1), 1, 0, 1, 1, "f16"),
+    "effnet_dw5": ("first", "depthwise", 64, 144, 144, (38, 38), (5, 5), 2, 2, 1, 144, "f16"),
+    "resnet_first": ("first", "fwd", 64, 3, 64, (224, 224), (7, 7), 2, 3, 1, 1, "f16"),
+    "resnet_14_first": ("first", "fwd", 64, 256, 256, (14, 14), (3, 3), 1, 1, 1, 1, "f16"),
+    "resnet_7_first": ("first", "fwd", 64, 512, 512, (7, 7), (3, 3), 1, 1, 1, 1, "f16"),
+    "prime_13": ("last", "fwd", 32, 67, 131, (13, 13), (3, 3), 1, 1, 1, 1, "f16"),
+    "prime_55": ("first", "fwd", 16, 37, 53, (55, 55), (3, 3), 1, 1, 1, 1, "f16"),
+    "odd_27": ("first", "fwd", 32, 96, 256, (27, 27), (5, 5), 1, 2, 1, 1, "f16"),
+    "resnext_4x64": ("last", "grouped", 32, 256, 256, (28, 28), (3, 3), 1, 1, 1, 4, "f16"),
+    "regnet_16": ("last", "grouped", 32, 224, 224, (28, 28), (3, 3), 1, 1, 1, 14, "f16"),
+    "resnext_first": ("first", "grouped", 32, 256, 256, (28, 28), (3, 3), 1, 1, 1, 32, "f16"),
+    "wavenet_1d": ("first", "fwd", 8, 128, 256, (8000,), (3,), 1, 8, 8, 1, "f16"),
+    "audio_31": ("first", "fwd", 8, 256, 256, (4096,), (31,), 1, 15, 1, 1, "f16"),
+    "video_133": ("last", "fwd", 2, 128, 128, (16, 28, 28), (3, 3, 3), 1, 1, 1, 1, "f16"),
+    "video_first": ("first", "fwd", 2, 64, 64, (16, 28, 28), (3, 3, 3), 1, 1, 1, 1, "bf16"),
+    "f32_last": ("last", "fwd", 32, 64, 64, (56, 56), (3, 3), 1, 1, 1, 1, "f32"),
+    "f32_first": ("first", "fwd", 32, 128, 128, (28, 28), (3, 3), 1, 1, 1, 1, "f32"),
+    "f32_1x1": ("first", "fwd", 32, 256, 64, (56, 56), (1, 1), 1, 0, 1, 1, "f32"),
+    "f32_grad_w": ("first", "grad_w", 32, 64, 64, (28, 28), (3, 3), 1, 1, 1, 1, "f32"),
+    "gx_s1_first": ("first", "grad_x", 32, 64, 64, (56, 56), (3, 3), 1, 1, 1, 1, "f16"),
+    "gx_1x1_first": ("first", "grad_x", 32, 256, 64, (56, 56), (1, 1), 1, 0, 1, 1, "f16"),
+    "gx_1x1_last": ("last", "grad_x", 32, 256, 64, (56, 56), (1, 1), 1, 0, 1, 1, "f16"),
+    "gx_1x1_s2_last": ("last", "grad_x", 32, 256, 512, (28, 28), (1, 1), 2, 0, 1, 1, "f16"),
+    "gx_odd_s2_last": ("last", "grad_x", 32, 128, 256, (27, 27), (3, 3), 2, 1, 1, 1, "f16"),
+    "gx_7x7_last": ("last", "grad_x", 16, 64, 64, (56, 56), (7, 7), 1, 3, 1, 1, "f16"),
+    "gx_5x5_s2_first": ("first", "grad_x", 16, 96, 192, (28, 28), (5, 5), 2, 2, 1, 1, "bf16"),
+    "gw_1x1_first": ("first", "grad_w", 64, 256, 64, (56, 56), (1, 1), 1, 0, 1, 1, "f16"),
+    "gw_s2_first": ("first", "grad_w", 32, 128, 256, (28, 28), (3, 3), 2, 1, 1, 1, "f16"),
+    "gw_7x7_last": ("last", "grad_w", 16, 64, 64, (56, 56), (7, 7), 1, 3, 1, 1, "f16"),
+    "gw_96_last": ("last", "grad_w", 32, 96, 96, (28, 28), (3, 3), 1, 1, 1, 1, "f16"),
+    "gw_c3_last": ("last", "grad_w", 64, 3, 64, (112, 112), (7, 7), 2, 3, 1, 1, "f16"),
+    "gw_14_first": ("first", "grad_w", 64, 256, 256, (14, 14), (3, 3), 1, 1, 1, 1, "f16"),
+}
 FIRST = ["fwd_c3_s2", "fwd_c17_k17", "fwd_s2", "fwd_1x1_expand", "fwd_7x7", "fwd_n1_14", "fwd_1d_k3", "fwd_3d", "grouped_32x8",
          "depthwise_3", "depthwise_7", "transpose_4_s2", "grad_x_s2", "grad_w"]
 ALL = {f"last_{i}": ("last", *c) for i, c in CASES.items()} | {f"first_{i}": ("first", *CASES[i]) for i in FIRST}
+ALL = {i: (*c, "f16") for i, c in ALL.items()} | {f"net_{i}": c for i, c in NETS.items()}
 NAMES = {1: ["L"], 2: ["H", "W"], 3: ["D", "H", "W"]}
 TAPS = {1: ["R"], 2: ["R", "S"], 3: ["A", "R", "S"]}
 LIBRARY = {"fwd": "conv{}d", "grouped": "conv2d_grouped", "depthwise": "conv2d_depthwise", "transpose": "conv_transpose2d",
@@ -87,14 +135,14 @@ def results(places, taps, st, pad, dil):
 
 def command(girih, what, case):
     """`girih WHAT` for a case."""
-    layout, kind, n, c, f, places, taps, st, pad, dil, last = case
+    layout, kind, n, c, f, places, taps, st, pad, dil, last, dt = case
     rank = len(places)
     dims = {"N": n, "C": c, "F": f} | dict(zip(NAMES[rank], places)) | dict(zip(TAPS[rank], taps))
     if kind == "depthwise":
         del dims["F"]
     if kind.startswith("grad"):
         dims |= dict(zip("PQ", results(places, taps, st, pad, dil)))
-    consts = {"T": "f16", "pad": pad}
+    consts = {"T": dt, "pad": pad}
     if layout == "last":
         path, op = os.path.join(HERE, "convs.tile"), kind + str(rank)
         consts["st"] = st
@@ -118,13 +166,13 @@ def peer(case):
     """What cuDNN does for a case, as a function without arguments."""
     import peers, torch
     import torch.nn.functional as F
-    layout, kind, n, c, f, places, taps, st, pad, dil, last = case
+    layout, kind, n, c, f, places, taps, st, pad, dil, last, dt = case
     rank = len(places)
     torch.backends.cudnn.benchmark = True
     lay = {1: torch.contiguous_format, 2: torch.channels_last, 3: torch.channels_last_3d}[rank]
     form = lay if layout == "last" else torch.contiguous_format
     groups = last if kind in ("grouped", "depthwise") else 1
-    rand = lambda *s: peers.randn(*s, dt="f16").to(memory_format=form)
+    rand = lambda *s: peers.randn(*s, dt=dt).to(memory_format=form)
     x = rand(n, c, *places)
     if kind == "transpose":
         w = rand(c, f, *taps)

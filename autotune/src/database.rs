@@ -56,6 +56,11 @@ pub struct Record {
     pub us: f64,
     /// Of the form's own choice, and what the model said of the winner.
     pub default_us: f64,
+    /// Of the fixed default of each form, and of what the model alone would take; 0 where they were not measured.
+    #[serde(default)]
+    pub fixed_us: f64,
+    #[serde(default)]
+    pub model_us: f64,
     pub predicted_us: f64,
     pub trials: usize,
     pub failed: usize,

@@ -3,6 +3,7 @@
 //! worker that measures.
 
 pub mod database;
+pub mod fixed;
 pub mod measure;
 pub mod model;
 pub mod protocol;

@@ -6,6 +6,7 @@
 //!
 //! The same seed gives the same search. Times within a band of each other are a tie, which the least point wins.
 
+use crate::fixed;
 use crate::measure::Answers;
 use crate::model::{self, KernelTime};
 use crate::protocol::*;
@@ -92,6 +93,9 @@ pub struct Found {
     pub best: Option<usize>,
     /// Index of the form's own choice under the planner's own fusion.
     pub default: Option<usize>,
+    /// The same plan under the fixed default of each form, and under the settings that the model ranks first.
+    pub fixed: Option<usize>,
+    pub model: Option<usize>,
     /// Points that were lowered, and why some were left out without compiling.
     pub lowered: usize,
     pub pruned: BTreeMap<String, usize>,
@@ -122,8 +126,10 @@ struct Candidate {
 pub fn search(problem: &Problem, options: &Options, bench: &mut dyn Bench) -> Found {
     let spaces = problem.plans.iter().map(|(_, plan)| Space::of(plan, &problem.target)).collect();
     let (found, tried) = (Found::default(), BTreeMap::new());
-    let mut s = Search { problem, options, bench, spaces, found, tried, stop: usize::MAX };
+    let picks = BTreeMap::new();
+    let mut s = Search { problem, options, bench, spaces, found, tried, picks, stop: usize::MAX };
     s.defaults();
+    s.found.fixed = s.fixed();
     let parts = s.parts();
     let mut left: f64 = parts.iter().map(|p| p.share).sum();
     for part in parts {
@@ -154,6 +160,8 @@ struct Search<'a> {
     found: Found,
     /// Generated text that was tried, and in which trial.
     tried: BTreeMap<String, usize>,
+    /// Of each kernel of the planner's plan that was looked at: the point that the model ranks first.
+    picks: BTreeMap<usize, u64>,
     /// Trials after which the part at hand ends.
     stop: usize,
 }
@@ -175,6 +183,31 @@ impl Search<'_> {
         let all = self.fresh(all);
         self.try_all(all, CALLS[1]);
         self.found.default = self.found.trials.iter().position(|t| t.order == (0, self.origin(0)));
+    }
+
+    /// The fixed default of each form, measured.
+    fn fixed(&mut self) -> Option<usize> {
+        let (_, plan) = self.problem.plans.first()?;
+        let points = fixed::points(plan, &self.problem.target, &self.spaces[0]);
+        self.reference(points)
+    }
+
+    /// What the model alone would take, measured, once it has seen every kernel that has settings.
+    fn model(&mut self) -> Option<usize> {
+        let open = |k: &usize| self.spaces[0].kernels[*k].size() > 1;
+        let seen = (0..self.spaces.first()?.kernels.len()).filter(open).all(|k| self.picks.contains_key(&k));
+        let mut points = self.origin(0);
+        self.picks.iter().for_each(|(&k, &p)| points[k] = p);
+        if seen { self.reference(points) } else { None }
+    }
+
+    /// The trial of a point of the planner's plan, which is made if there is none yet.
+    fn reference(&mut self, points: Vec<u64>) -> Option<usize> {
+        let candidate = self.candidate(0, points)?;
+        if let Some(&known) = self.tried.get(&candidate.code) {
+            return Some(known);
+        }
+        self.try_all(vec![candidate], CALLS[1]).first().copied()
     }
 
     fn origin(&self, plan: usize) -> Vec<u64> {
@@ -327,6 +360,10 @@ impl Search<'_> {
         let base = self.base(plan);
         let points = self.sampled(plan, kernel).into_iter().map(|p| self.with(&base, kernel, p)).collect();
         let made = self.lower_all(plan, points);
+        let first = made.iter().min_by(|a, b| a.predicted.total_cmp(&b.predicted).then(a.order.cmp(&b.order)));
+        if let Some(first) = first.filter(|_| plan == 0) {
+            self.picks.insert(kernel, first.order.1[kernel]);
+        }
         let mut pool = self.fresh(made);
         if let Some(most) = self.options.exhaustive {
             pool.truncate((most as usize).min(self.left()));
@@ -475,15 +512,18 @@ impl Search<'_> {
 
     /// The winner must also be right where its sizes divide nothing; one that is not is a failure like any other.
     fn finish(mut self) -> Found {
-        // The form's own choice and the best few once more, side by side, as often as it goes.
+        self.found.model = self.model();
+        // What others are told beside, and the best few, once more, side by side, as often as it goes.
         if !self.options.exact && !self.bench.over() {
             let mut last: Vec<usize> =
                 (0..self.found.trials.len()).filter(|&t| self.found.trials[t].us().is_some()).collect();
             self.rank(&mut last);
             last.truncate(4);
-            last.extend(
-                self.found.default.filter(|d| !last.contains(d) && self.found.trials[*d].us().is_some()),
-            );
+            for told in [self.found.default, self.found.fixed, self.found.model].into_iter().flatten() {
+                if !last.contains(&told) && self.found.trials[told].us().is_some() {
+                    last.push(told);
+                }
+            }
             self.side_by_side(&last);
         }
         while let Some(best) = self.winner() {

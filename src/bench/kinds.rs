@@ -1,8 +1,10 @@
 //! The kinds of workloads that the peers' benchmark knows, each as an operator of `kinds.tile` with its sizes. One row a kind.
 
 use crate::error::{Error, Result};
+use regex_lite::Regex;
 use serde::Deserialize;
 use serde_json::Value;
+use std::path::Path;
 
 /// One workload of a suite file.
 #[derive(Clone, Debug, Deserialize)]
@@ -82,6 +84,16 @@ const KINDS: [(&str, Kind); 16] = [
     ("embed_grad", embed_grad),
     ("lstm", lstm),
 ];
+
+/// The workloads of a suite file, those whose names match.
+pub fn suite(path: &Path, only: Option<&str>) -> Result<Vec<Workload>> {
+    let mut all: Vec<Workload> = serde_json::from_str(&crate::kernel::read(path)?)
+        .map_err(|e| Error::file(path, format!("is no suite: {e}")))?;
+    let only = Regex::new(only.unwrap_or(""))
+        .map_err(|e| Error::argument("only", format!("is no regular expression: {e}")))?;
+    all.retain(|w| only.is_match(&w.id));
+    Ok(all)
+}
 
 /// The operator for a workload.
 pub fn case(workload: &Workload) -> Result<Case> {

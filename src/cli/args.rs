@@ -198,6 +198,13 @@ pub struct TuneArgs {
     /// Print the space and its predicted best, and measure nothing
     #[arg(long)]
     pub space: bool,
+    /// Tune the workloads of a suite whose operators are in the program, as bench does (tests/peers/suite.json with
+    /// src/bench/kinds.tile)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["op", "dims", "consts"])]
+    pub suite: Option<PathBuf>,
+    /// Only the workloads whose names match this regular expression
+    #[arg(long, value_name = "REGEX", requires = "suite")]
+    pub only: Option<String>,
     /// Stop after this time: 60s, 5m
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub budget: Option<Duration>,

@@ -2,10 +2,9 @@
 
 use super::args::BenchArgs;
 use super::{Outcome, color, run};
-use girih::bench::kinds::{Case, Workload, case};
+use girih::bench::kinds::{self, Case, Workload, case};
 use girih::bench::{self, KINDS_TEXT, Timing};
 use girih::{Compiled, Device, Error, Kernel, Result};
-use regex_lite::Regex;
 use serde_json::json;
 use std::fs::File;
 use std::io::Write;
@@ -20,16 +19,12 @@ pub fn bench(args: &BenchArgs) -> Result<Outcome> {
 }
 
 fn bench_suite(args: &BenchArgs, path: &Path) -> Result<Outcome> {
-    let suite: Vec<Workload> = serde_json::from_str(&girih::kernel::read(path)?)
-        .map_err(|e| Error::file(path, format!("is no suite: {e}")))?;
-    let only = Regex::new(args.only.as_deref().unwrap_or(""))
-        .map_err(|e| Error::argument("only", format!("is no regular expression: {e}")))?;
     let device = Device::open(args.device, None)?;
     let kernel = Kernel::from_text("kinds.tile", KINDS_TEXT)?;
     let mut out =
         args.out.as_ref().map(|p| File::create(p).map_err(|e| Error::file(p, e.to_string()))).transpose()?;
     let mut outcome = Outcome::Right;
-    for w in suite.iter().filter(|w| only.is_match(&w.id)) {
+    for w in &kinds::suite(path, args.only.as_deref())? {
         let row = measure(&kernel, w, &device, args.no_check).unwrap_or_else(|e| {
             eprintln!("{}: {e}", w.id);
             outcome = Outcome::Wrong;

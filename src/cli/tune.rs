@@ -7,11 +7,13 @@ use girih::device::DeviceName;
 use girih::tune::run::{self, Progress, Request, Tuned, one_line};
 use girih::tune::worker::{Nothing, serve};
 use girih::tune::{lock, profile, store};
-use girih::{Device, Error, Op, Result};
+use girih::bench::{self, kinds};
+use girih::{Device, Error, Kernel, Op, Result};
+use girih_autotune::database::Record;
 use girih_autotune::measure::{Limits, Starter};
 use girih_autotune::protocol::Job;
 use girih_autotune::search::Options;
-use girih_autotune::{model, prune, space::Space};
+use girih_autotune::{fixed, model, prune, space::Space};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Write;
 
@@ -25,10 +27,15 @@ pub fn tune(args: &TuneArgs) -> Result<Outcome> {
         let remedy = "tune searches settings and forms itself: narrow them with a tile block";
         return Err(Error::argument(if args.op.form.is_some() { "form" } else { "schedule" }, remedy));
     }
-    if args.space {
-        return show_space(args);
+    if let Some(suite) = &args.suite {
+        return tune_suite(args, suite);
     }
     let points = points(&args.op)?;
+    if args.space {
+        let op = points.first().ok_or_else(|| Error::argument("op", "there is none"))?;
+        super::print(&space_text(args, op)?);
+        return Ok(Outcome::Right);
+    }
     let several = points.len() > 1;
     let mut tuned = Vec::new();
     for op in &points {
@@ -36,6 +43,43 @@ pub fn tune(args: &TuneArgs) -> Result<Outcome> {
     }
     between(&tuned)?;
     Ok(Outcome::Right)
+}
+
+/// Tunes each workload of a suite; one that cannot be tuned is told, and the others go on.
+fn tune_suite(args: &TuneArgs, suite: &std::path::Path) -> Result<Outcome> {
+    let kernel = Kernel::load(&args.op.file)?;
+    let mut outcome = Outcome::Right;
+    let mut records = Vec::new();
+    for w in kinds::suite(suite, args.only.as_deref())? {
+        let op = kinds::case(&w).and_then(|case| bench::op_of(&kernel, &case));
+        let done = op.and_then(|op| match args.space {
+            true => space_text(args, &op).map(|text| super::print(&format!("{}\n{text}", w.id))),
+            false => tune_one(args, &op, true).map(|tuned| records.extend(tuned.record)),
+        });
+        match done {
+            Ok(()) => {}
+            Err(e) => {
+                eprintln!("{}: {e}", w.id);
+                outcome = Outcome::Wrong;
+            }
+        }
+    }
+    if !args.space {
+        super::print(&over_all(&records));
+    }
+    Ok(outcome)
+}
+
+/// Geometric means of what the other choices take beside the best.
+fn over_all(records: &[Record]) -> String {
+    let mut text = String::new();
+    for (what, us) in OTHERS {
+        let logs: Vec<f64> =
+            records.iter().filter(|r| us(r) > 0.0).map(|r| (us(r) / r.us).ln()).collect();
+        let mean = (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp();
+        let _ = writeln!(text, "{:+.1}% {what}, in the geometric mean of {}", 100.0 * (mean - 1.0), logs.len());
+    }
+    text
 }
 
 /// What the model expects to be lost between the points of a profile, where runs take the nearest record.
@@ -139,7 +183,7 @@ fn tune_one(args: &TuneArgs, op: &Op, several: bool) -> Result<Tuned> {
         log(path, &tuned, several)?;
     }
     if let Some(path) = &args.report {
-        let path = if several { beside(path, &tuned) } else { path.clone() };
+        let path = if several { report_name(path, &tuned) } else { path.clone() };
         let page = girih_autotune::report::page(&girih::tune::report::tuning(&tuned));
         std::fs::write(&path, page).map_err(|e| Error::file(&path, format!("cannot be written: {e}")))?;
         super::print(&format!("  report {}\n", path.display()));
@@ -152,7 +196,7 @@ fn tune_one(args: &TuneArgs, op: &Op, several: bool) -> Result<Tuned> {
 }
 
 /// A report's name for one of several points.
-fn beside(path: &std::path::Path, tuned: &Tuned) -> std::path::PathBuf {
+fn report_name(path: &std::path::Path, tuned: &Tuned) -> std::path::PathBuf {
     let shape: String = tuned.key.shape().chars().map(|c| if c == ' ' { '_' } else { c }).collect();
     let stem = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
     path.with_file_name(format!("{stem}-{shape}.html"))
@@ -174,14 +218,26 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or("")
 }
 
+/// What is told beside the best.
+const OTHERS: [(&str, fn(&Record) -> f64); 3] = [
+    ("untuned (the forms' own choices)", |r| r.default_us),
+    ("the model's choice alone", |r| r.model_us),
+    ("the fixed default of each form", |r| r.fixed_us),
+];
+
+/// The other choices' times, with how much longer they take than the best.
+fn beside_it(r: &Record) -> String {
+    let known = OTHERS.iter().map(|(what, us)| (what, us(r))).filter(|o| o.1 > 0.0);
+    known.map(|(what, us)| format!("\n  {us:.2} us ({:+.1}%) {what}", 100.0 * (us / r.us - 1.0))).collect()
+}
+
 /// What was found, for people.
 fn text(tuned: &Tuned) -> String {
     let Some(r) = &tuned.record else { return String::new() };
     let mut s = String::new();
     let known = if tuned.known { " (known; --force tunes again)" } else { "" };
     let _ = writeln!(s, "{} at {} on {}{known}", tuned.key.op, tuned.key.shape(), tuned.key.device);
-    let gain = if r.default_us > 0.0 { format!(", {:.2} us untuned", r.default_us) } else { String::new() };
-    let _ = writeln!(s, "  best {:.2} us{gain}, model {:.2} us", r.us, r.predicted_us);
+    let _ = writeln!(s, "  best {:.2} us, predicted {:.2} us{}", r.us, r.predicted_us, beside_it(r));
     let _ = writeln!(s, "  {}", one_line(&r.configuration));
     let found = &tuned.found;
     if !tuned.known {
@@ -246,9 +302,8 @@ fn log(path: &std::path::Path, tuned: &Tuned, append: bool) -> Result<()> {
 /// Points of the space that are listed with their predicted times.
 const LISTED: usize = 10;
 
-fn show_space(args: &TuneArgs) -> Result<Outcome> {
+fn space_text(args: &TuneArgs, op: &Op) -> Result<String> {
     let device = Device::open(DeviceName::Sim, args.op.target)?;
-    let op = points(&args.op)?.into_iter().next().ok_or_else(|| Error::argument("op", "there is none"))?;
     let (bound, target) = (op.bind()?, device.target()?);
     let plan = bound.plan(&device)?;
     let space = Space::of(&plan, &target);
@@ -272,14 +327,27 @@ fn show_space(args: &TuneArgs) -> Result<Outcome> {
             refused + rows.len()
         );
         for (us, p) in rows.iter().take(LISTED) {
-            let s = k.schedule(*p).to_string().lines().collect::<Vec<_>>().join("; ");
+            let s = settings(&k.schedule(*p));
             let _ =
                 writeln!(text, "  {us:9.2} us  {}", if s.is_empty() { "the form's own choice" } else { &s });
         }
     }
-    text += &other_plans(&bound, &target)?;
-    super::print(&text);
-    Ok(Outcome::Right)
+    let fixed = fixed::schedule(&plan, &target, &space);
+    if let Ok(program) = prune::judge(&plan, &target, &fixed) {
+        let settings = settings(&fixed);
+        let _ = writeln!(
+            text,
+            "the fixed default of each form: {:.2} us  {}",
+            model::predict(&program, &target),
+            if settings.is_empty() { "no settings" } else { &settings }
+        );
+    }
+    Ok(text + &other_plans(&bound, &target)?)
+}
+
+/// A schedule on one line.
+fn settings(schedule: &girih_compiler::lower::Schedule) -> String {
+    schedule.to_string().lines().collect::<Vec<_>>().join("; ")
 }
 
 /// The other plans that are searched, with their kernels.

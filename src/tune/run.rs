@@ -235,10 +235,13 @@ fn record(tuned: &Tuned, seed: u64) -> Option<Record> {
     let found = &tuned.found;
     let best = &found.trials[found.best?];
     let sample = best.result.as_ref().ok()?;
+    let us = |trial: Option<usize>| trial.and_then(|t| found.trials[t].us()).unwrap_or(0.0);
     Some(Record {
         configuration: best.configuration.clone(),
         us: sample.us,
-        default_us: found.default.and_then(|d| found.trials[d].us()).unwrap_or(0.0),
+        default_us: us(found.default),
+        fixed_us: us(found.fixed),
+        model_us: us(found.model),
         predicted_us: best.predicted,
         trials: found.trials.len(),
         failed: found.trials.iter().filter(|t| t.result.is_err()).count(),

@@ -130,6 +130,11 @@ impl Choice {
         let values = values.iter().map(|&v| Word::Int(v)).collect();
         Choice { key: key.into(), axis: axis.into(), values }
     }
+
+    /// Whether a refusal speaks of it: `block m`, or `block` where the form does not know for which axis.
+    pub fn is_named(&self, setting: &str) -> bool {
+        setting == self.key || setting == settings::named(&self.key, &self.axis)
+    }
 }
 
 /// A written setting with the kernels (by number) that it speaks of.
@@ -310,7 +315,7 @@ impl Trial {
         if self.tries > MOST {
             return false;
         }
-        let blamed = |c: &Choice| why.setting.as_deref().is_some_and(|s| is_named(s, c));
+        let blamed = |c: &Choice| why.setting.as_deref().is_some_and(|s| c.is_named(s));
         let mut order: Vec<usize> = (0..choices.len()).collect();
         order.sort_by_key(|&i| !blamed(&choices[i].0));
         for i in order {
@@ -325,15 +330,10 @@ impl Trial {
     }
 }
 
-/// `block m`, or `block` where the form does not know for which axis.
-fn is_named(setting: &str, c: &Choice) -> bool {
-    setting == c.key || setting == settings::named(&c.key, &c.axis)
-}
-
 /// A refusal speaks of the place where its setting is written.
 pub fn at_its_place(plan: &Plan, target: &Target, mut why: Refusal) -> Refusal {
     if let Some(setting) = &why.setting
-        && let Some(s) = spoken(plan, target).iter().rev().find(|s| is_named(setting, &s.choice))
+        && let Some(s) = spoken(plan, target).iter().rev().find(|s| s.choice.is_named(setting))
     {
         why.span = s.span;
     }

@@ -360,7 +360,8 @@ impl Search<'_> {
         let base = self.base(plan);
         let points = self.sampled(plan, kernel).into_iter().map(|p| self.with(&base, kernel, p)).collect();
         let made = self.lower_all(plan, points);
-        let first = made.iter().min_by(|a, b| a.predicted.total_cmp(&b.predicted).then(a.order.cmp(&b.order)));
+        let first =
+            made.iter().min_by(|a, b| a.predicted.total_cmp(&b.predicted).then(a.order.cmp(&b.order)));
         if let Some(first) = first.filter(|_| plan == 0) {
             self.picks.insert(kernel, first.order.1[kernel]);
         }

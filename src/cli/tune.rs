@@ -3,11 +3,11 @@
 use super::Outcome;
 use super::args::{OpArgs, TuneArgs};
 use super::run::choose;
+use girih::bench::{self, kinds};
 use girih::device::DeviceName;
 use girih::tune::run::{self, Progress, Request, Tuned, one_line};
 use girih::tune::worker::{Nothing, serve};
 use girih::tune::{lock, profile, store};
-use girih::bench::{self, kinds};
 use girih::{Device, Error, Kernel, Op, Result};
 use girih_autotune::database::Record;
 use girih_autotune::measure::{Limits, Starter};
@@ -74,10 +74,10 @@ fn tune_suite(args: &TuneArgs, suite: &std::path::Path) -> Result<Outcome> {
 fn over_all(records: &[Record]) -> String {
     let mut text = String::new();
     for (what, us) in OTHERS {
-        let logs: Vec<f64> =
-            records.iter().filter(|r| us(r) > 0.0).map(|r| (us(r) / r.us).ln()).collect();
+        let logs: Vec<f64> = records.iter().filter(|r| us(r) > 0.0).map(|r| (us(r) / r.us).ln()).collect();
         let mean = (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp();
-        let _ = writeln!(text, "{:+.1}% {what}, in the geometric mean of {}", 100.0 * (mean - 1.0), logs.len());
+        let _ =
+            writeln!(text, "{:+.1}% {what}, in the geometric mean of {}", 100.0 * (mean - 1.0), logs.len());
     }
     text
 }

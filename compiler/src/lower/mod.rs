@@ -247,8 +247,12 @@ pub fn space(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
         }
         Form::Row => row::space(&plan.graph, k),
         Form::Fold => fold_form::space(&plan.graph, k, target),
+        Form::Scan => scan::space(&plan.graph, k),
+        Form::Sort => sort::space(&Lowering::new(plan, target, &Schedule::default()), k),
         Form::Block => vec![Choice::ints("threads", "", &[64, 128, 256, 512, 1024])],
-        _ => Vec::new(),
+        Form::Scatter | Form::Thread | Form::Step => {
+            vec![Choice::ints("threads", "", &[64, 128, 256, 512])]
+        }
     }
 }
 

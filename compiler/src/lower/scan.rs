@@ -18,7 +18,7 @@ use super::scan_block::{Block, Layout};
 use super::scan_flow::Vectors;
 use super::scan_law::{self, Algebra, Law, values};
 use super::scan_step::{self, Linear};
-use super::{Lowering, MAX_GRID_X, Refusal};
+use super::{Choice, Lowering, MAX_GRID_X, Refusal};
 use crate::ir::graph::{
     AxisId, Combine, Define, Expr as Node, ExprId, Graph, Read, Role, Scan, Stmt as GraphStmt, TensorId,
 };
@@ -58,9 +58,60 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
         let maps = k.stmts.iter().filter_map(|&s| super::row::define(graph, s)).collect();
         count(&graph.tensor(target).dims, span, &k.name)?;
         let stored = stored.contains(&target);
-        Shape::new(graph, k, (target, axes, along, span), terms, maps, stored).lower(cx)?;
+        let shape = Shape::new(graph, k, (target, axes, along, span), terms, maps, stored);
+        shape.asked(cx)?.lower(cx)?;
     }
     Ok(())
+}
+
+/// What is set of a scan's kernel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    /// Of a block.
+    pub threads: Option<i64>,
+    /// Points of a row that a block takes at a time.
+    pub step: Option<i64>,
+    /// Parts that a row is cut in.
+    pub split: Option<i64>,
+}
+
+/// Whether rows lie along another axis than the contiguous one, so that threads take neighbouring rows.
+fn is_across(dims: &[i64], along: usize, rows: i64) -> bool {
+    let inner = dims[along + 1..].iter().product::<i64>();
+    rows > MAX_GRID_X || inner > 1 && (dims[along] <= 32 || inner >= 32)
+}
+
+/// The settings of a scan's kernel with the values worth trying.
+pub fn space(graph: &Graph, k: &PlanKernel) -> Vec<Choice> {
+    let scans = k.stmts.iter().filter_map(|&s| match &graph.stmts[s] {
+        GraphStmt::Scan(s) => Some((s.target, s.along)),
+        GraphStmt::Recur(r) => scan_step::recognise(graph, r).map(|l| (l.define.target, l.along)),
+        _ => None,
+    });
+    let Some((target, along)) = scans.last() else { return Vec::new() };
+    let t = graph.tensor(target);
+    let n = t.dims[along];
+    let rows = t.dims.iter().product::<i64>() / n.max(1);
+    let axis = graph.stmts.iter().find_map(|s| match s {
+        GraphStmt::Scan(s) if s.target == target => Some(s.axes[along]),
+        GraphStmt::Recur(r) => r.members.iter().find(|d| d.target == target).map(|d| d.axes[along]),
+        _ => None,
+    });
+    let name = axis.map_or(String::new(), |a| graph.axis(a).name.clone());
+    if is_across(&t.dims, along, rows) {
+        let parts: Vec<i64> = [1, 2, 4, 8, 16, 32, 64].into_iter().filter(|p| 2 * p <= n).collect();
+        return vec![
+            Choice::ints("threads", "", &[32, 64, 128, 256, 512]),
+            Choice::ints("split", &name, &parts),
+        ];
+    }
+    let mut space = vec![Choice::ints("threads", "", &[64, 128, 256, 512, 1024])];
+    let most = [1024, 2048, 4096, 8192, 16384, 32768];
+    let steps: Vec<i64> = most.into_iter().filter(|&s| s < 2 * n).collect();
+    if !steps.is_empty() {
+        space.push(Choice::ints("step", &name, &steps));
+    }
+    space
 }
 
 /// What is combined.
@@ -89,6 +140,7 @@ pub(super) struct Shape<'a> {
     pub ty: Ty,
     /// Not 0 once a result is not finite, where the law may make that of finite steps.
     flag: Option<BufferId>,
+    pub asked: Asked,
 }
 
 /// The part of the rows that a thread or block takes.
@@ -129,7 +181,54 @@ impl<'a> Shape<'a> {
             n,
             ty,
             flag: None,
+            asked: Asked::default(),
         }
+    }
+
+    /// The same under what is set; what no path of a scan can follow is refused.
+    fn asked(mut self, cx: &Lowering<'a>) -> Result<Shape<'a>, Refusal> {
+        let refuse = |why: String, key: &str| Err(Refusal::new(self.span, why).setting(key));
+        let axis = &cx.graph.axis(self.axes[self.along]).name;
+        let rows: i64 = self.rows.iter().product();
+        let across = is_across(&cx.graph.tensor(self.target).dims, self.along, rows);
+        let threads = match cx.schedule.block_threads(&self.name) {
+            Some(_) => Some(map::threads(cx, &self.name, 0, self.span)?),
+            None => None,
+        };
+        let (step, split) =
+            (cx.schedule.int(&self.name, "step", axis), cx.schedule.int(&self.name, "split", axis));
+        if let (Some(t), false) = (threads, across)
+            && t.count_ones() != 1
+        {
+            return refuse(format!("{t} threads cannot share a row evenly: take a power of two"), "threads");
+        }
+        if across && step.is_some_and(|s| s < self.n) {
+            return refuse(
+                format!("a thread scans its part of {axis} in one go: cut it with `split`"),
+                "step",
+            );
+        }
+        if !across && split.is_some_and(|s| s != 1) {
+            return refuse(format!("blocks that share a row follow from `step {axis}`"), "split");
+        }
+        if split.is_some_and(|s| 2 * s > self.n.max(2)) {
+            return refuse(format!("{axis} has {} points: take fewer parts", self.n), "split");
+        }
+        let (held, most) = self.held();
+        if let (Some(s), false) = (step, across)
+            && s < self.n
+        {
+            let threads = threads.unwrap_or(most.min(256));
+            let each = s / threads;
+            if s % threads != 0 || each.count_ones() != 1 || each > held {
+                let why = format!(
+                    "{s} points for {threads} threads: each takes a power of two of them, {held} at most"
+                );
+                return refuse(why, "step");
+            }
+        }
+        self.asked = Asked { threads, step: step.filter(|_| !across), split };
+        Ok(self)
     }
 
     /// The roots of the terms: the condition, if there is one, and the value.
@@ -158,7 +257,8 @@ impl<'a> Shape<'a> {
             return Ok(());
         }
         let serial = !matches!(self.terms, Terms::Fold(_)) || self.n <= CHAIN;
-        if let Some(ring) = self.ring(cx, rows).filter(|_| serial) {
+        let free = self.asked.threads.is_none() && self.asked.split.is_none();
+        if let Some(ring) = self.ring(cx, rows).filter(|_| serial && free) {
             return self.by_ring(cx, rows, &ring);
         }
         if !self.multiplies() {
@@ -316,8 +416,7 @@ impl<'a> Shape<'a> {
     }
 
     fn lower_rows(&self, cx: &mut Lowering<'a>, rows: i64) -> Result<(), Refusal> {
-        let inner = cx.graph.tensor(self.target).dims[self.along + 1..].iter().product::<i64>();
-        if rows > MAX_GRID_X || inner > 1 && (self.n <= 32 || inner >= 32) {
+        if is_across(&cx.graph.tensor(self.target).dims, self.along, rows) {
             return self.by_threads(cx, rows);
         }
         match self.one_pass(cx, rows) {
@@ -479,6 +578,7 @@ impl<'a> Shape<'a> {
     fn by_threads(&self, cx: &mut Lowering<'a>, rows: i64) -> Result<(), Refusal> {
         const SHORT: i64 = 64;
         let wanted = (ENOUGH_THREADS / rows).min(self.n / SHORT).min(256);
+        let wanted = self.asked.split.unwrap_or(wanted);
         if wanted < 2 {
             return self.columns(cx, 1, self.n, &[]);
         }
@@ -645,9 +745,19 @@ impl<'a> Shape<'a> {
         if self.law() == Law::Affine { (HELD / 4 / wide, 512) } else { (HELD / wide, 1024) }
     }
 
+    /// How a block of so many threads at most lies over rows, within what is set.
+    pub fn layout(&self, width: i64, most: i64) -> Layout {
+        let own = self.held().0;
+        let threads = self.asked.threads.unwrap_or(most);
+        let each =
+            |step: i64| (step / self.asked.threads.unwrap_or(most.min(256))).clamp(width, own.max(width));
+        let held = self.asked.step.filter(|s| *s < self.n).map_or(own, each);
+        let threads = if held < own { threads.min(self.asked.threads.unwrap_or(256)) } else { threads };
+        Layout::new(self.n, width, held, threads, self.asked.threads)
+    }
+
     fn by_rows(&self, cx: &mut Lowering<'a>, rows: i64) -> Result<(), Refusal> {
-        let (held, threads) = self.held();
-        let mut layout = Layout::new(self.n, self.width(cx), held, threads);
+        let mut layout = self.layout(self.width(cx), self.held().1);
         layout.per_block = layout.per_block.min((rows as u64).next_power_of_two() as i64);
         while layout.lanes * layout.per_block < 32 {
             layout.per_block *= 2;

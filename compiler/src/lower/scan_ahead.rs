@@ -56,9 +56,8 @@ impl<'a> Shape<'a> {
     /// How the rows are cut, if they are long enough for more than a block each.
     pub(super) fn one_pass(&self, cx: &Lowering<'a>, rows: i64) -> Option<Split> {
         let width = self.width(cx);
-        let (held, threads) = self.held();
-        let whole = Layout::new(self.n, width, held, threads).chunk();
-        let layout = Layout::new(self.n, width, held, THREADS);
+        let whole = self.layout(width, self.held().1).chunk();
+        let layout = self.layout(width, THREADS);
         let segments = (self.n + layout.chunk() - 1) / layout.chunk();
         let fits = layout.per_block == 1 && rows.checked_mul(segments)? <= MAX_GRID_X;
         if !fits || self.n <= whole || segments < FEW {

@@ -26,15 +26,17 @@ pub struct Layout {
 const WARP: i64 = 32;
 
 impl Layout {
-    /// For rows of `n` points, of which a thread holds at most `most`, in blocks of at most `threads`.
-    pub fn new(n: i64, width: i64, most: i64, threads: i64) -> Layout {
+    /// For rows of `n` points, of which a thread holds at most `most`, in blocks of at most `threads`; several short rows
+    /// make a block of so many, if that is given.
+    pub fn new(n: i64, width: i64, most: i64, threads: i64, block: Option<i64>) -> Layout {
         const BLOCK: i64 = 256;
+        let threads = threads.max(WARP);
         let all = ((n + width - 1) / width).max(1);
         let most = (most / width).max(1);
         let short = all <= WARP;
         let lanes = if short { power(all) } else { power((all + most - 1) / most).clamp(WARP, threads) };
         let vectors = ((all + lanes - 1) / lanes).clamp(1, most);
-        Layout { lanes, per_block: (BLOCK / lanes).max(1), vectors, width }
+        Layout { lanes, per_block: (block.unwrap_or(BLOCK) / lanes).max(1), vectors, width }
     }
 
     /// Points of a row that a block takes at a time.

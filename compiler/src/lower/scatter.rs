@@ -279,7 +279,7 @@ impl<'a> Scatter<'a> {
         let keys = cx.workspace(format!("{}_keys", self.name), dtype, &[1, n]);
         self.keys(cx, &split, keys, elements)?;
         let bits = i64::BITS - elements.leading_zeros();
-        let order = sort_rows(cx, &self.name, keys, (1, n), bits, self.u.span)?;
+        let order = sort_rows(cx, &self.name, keys, (1, n), (bits, None), self.u.span)?;
         if !wide && ranges::takes(n, elements) {
             return self.by_element(cx, &split, ranges::Sorted { keys, order, n, elements });
         }

@@ -248,6 +248,14 @@ fn has_axis(graph: &Graph, k: &PlanKernel, name: &str) -> bool {
 
 /// Whether a kernel folds an axis of this name, or is a recurrence with it.
 fn steps_along(graph: &Graph, k: &PlanKernel, name: &str) -> bool {
+    let own = |s: &usize| match &graph.stmts[*s] {
+        Stmt::Scan(s) => Some(s.axes[s.along]),
+        Stmt::Sort(s) => Some(s.axes[s.along]),
+        _ => None,
+    };
+    if k.stmts.iter().filter_map(own).any(|a| graph.axis(a).name == name) {
+        return true;
+    }
     let recurs = k.stmts.iter().any(|&s| matches!(&graph.stmts[s], Stmt::Recur(_)));
     let mut folds = k.stmts.iter().flat_map(|&s| folds(graph, &graph.stmts[s]));
     recurs && has_axis(graph, k, name) || folds.any(|a| graph.axis(a).name == name)

@@ -18,8 +18,17 @@ struct Row {
     what: &'static str,
 }
 
-const BY_THREADS: &[Form] =
-    &[Form::Map, Form::Row, Form::Contract, Form::Scatter, Form::Thread, Form::Block, Form::Step];
+const BY_THREADS: &[Form] = &[
+    Form::Map,
+    Form::Row,
+    Form::Contract,
+    Form::Scan,
+    Form::Sort,
+    Form::Scatter,
+    Form::Thread,
+    Form::Block,
+    Form::Step,
+];
 
 /// Wishes and permissions (`vector`, `atomic`, `accumulate`) and what the planner follows (`store`, `inline`) have no row.
 const ROWS: &[Row] = &[
@@ -28,8 +37,16 @@ const ROWS: &[Row] = &[
         forms: &[Form::Map, Form::Row, Form::Contract, Form::Fold],
         what: "a tile of the output",
     },
-    Row { key: "step", forms: &[Form::Contract, Form::Fold], what: "a product's loop through shared memory" },
-    Row { key: "split", forms: &[Form::Contract], what: "a product whose blocks share a sum" },
+    Row {
+        key: "step",
+        forms: &[Form::Contract, Form::Fold, Form::Scan, Form::Sort],
+        what: "a product's loop through shared memory, or what a block takes of a scan or sort at a time",
+    },
+    Row {
+        key: "split",
+        forms: &[Form::Contract, Form::Scan, Form::Sort],
+        what: "a product whose blocks share a sum, or a scan or sort whose rows are cut",
+    },
     Row { key: "stages", forms: &[Form::Contract, Form::Fold], what: "a product's copies that run ahead" },
     Row { key: "order", forms: &[Form::Contract], what: "a product's tiles" },
     Row { key: "threads", forms: BY_THREADS, what: "the threads of a block" },

@@ -10,7 +10,7 @@ use super::map::{bind_axes, count, launch_points};
 use super::read::{Index, to};
 use super::scalar::{Emit, Num, add, and, arith, cast, cmp, int_of, int_op, lit32, mul, not, sub};
 use super::sort_long::{self, Rows};
-use super::{Lowering, MAX_GRID_X, Refusal, sort_radix, sort_select};
+use super::{Choice, Lowering, MAX_GRID_X, Refusal, sort_radix, sort_segments, sort_select};
 use crate::ir::graph::{Sort, Stmt as GraphStmt};
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::{Arg, BufferId, Launch, Step};
@@ -28,7 +28,8 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     let graph = cx.graph;
     for &s in &k.stmts {
         if let GraphStmt::Sort(sort) = &graph.stmts[s] {
-            argsort(cx, &k.name, sort)?;
+            let way = Way::of(cx, &k.name, sort)?;
+            argsort(cx, &k.name, sort, way)?;
         }
     }
     Ok(())
@@ -42,27 +43,118 @@ fn row_major(dims: &[i64], along: usize) -> Vec<i64> {
     d
 }
 
-fn argsort<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort) -> Result<(), Refusal> {
+/// How rows are sorted, with what is set.
+enum Way {
+    /// The first places only, each row in so many segments.
+    Select { places: i64, segments: Option<i64> },
+    /// In a block's shared memory.
+    Radix { warps: Option<i64> },
+    /// In global memory, so many keys of a long row in a tile.
+    Rows { tile: Option<i64> },
+}
+
+impl Way {
+    fn of(cx: &Lowering<'_>, name: &str, sort: &Sort) -> Result<Way, Refusal> {
+        let refuse = |why: String, key: &str| Err(Refusal::new(sort.span, why).setting(key));
+        let axis = &cx.graph.axis(sort.axes[sort.along]).name;
+        let (step, split) = (cx.schedule.int(name, "step", axis), cx.schedule.int(name, "split", axis));
+        let threads = match cx.schedule.block_threads(name) {
+            Some(_) => Some(super::map::threads(cx, name, 0, sort.span)?),
+            None => None,
+        };
+        let t = cx.graph.tensor(sort.target);
+        let n = t.dims[sort.along];
+        let rows = t.dims.iter().product::<i64>() / n.max(1);
+        // A few long rows leave most of the device idle with a block each.
+        let few = rows < 32 && n > 16384;
+        let warps = threads.map(|t| t / 32);
+        let way = if let Some(places) = sort_select::first_places(cx, sort) {
+            Way::Select { places, segments: split }
+        } else if n > COUNTED && !few && step.is_none() && sort_radix::takes(cx, sort, warps) {
+            Way::Radix { warps }
+        } else {
+            Way::Rows { tile: step.filter(|s| *s < n) }
+        };
+        let selects = matches!(way, Way::Select { .. });
+        if !selects && split.is_some_and(|s| s != 1) {
+            return refuse(
+                "only where the first few of a sorted row are wanted is it cut in segments".into(),
+                "split",
+            );
+        }
+        if let Way::Select { places, segments: Some(s) } = way
+            && !sort_segments::Cut::fits(rows, n, places, s)
+        {
+            let why =
+                format!("{s} segments of {n} elements are too short for the first {places}, or too many");
+            return refuse(why, "split");
+        }
+        match (step, &way) {
+            (Some(s), Way::Rows { tile: Some(_) }) if !sort_long::TILES.contains(&s) => {
+                refuse(format!("a tile has {:?} keys, not {s}", sort_long::TILES), "step")
+            }
+            (Some(s), _) if selects && s < n => refuse("the first few are found in one pass".into(), "step"),
+            _ => Ok(way),
+        }
+    }
+}
+
+/// The settings of a sort's kernel with the values worth trying.
+pub fn space(cx: &Lowering<'_>, k: &PlanKernel) -> Vec<Choice> {
+    let sorts = k.stmts.iter().filter_map(|&s| match &cx.graph.stmts[s] {
+        GraphStmt::Sort(sort) => Some(sort),
+        _ => None,
+    });
+    let Some(sort) = sorts.last() else { return Vec::new() };
+    let t = cx.graph.tensor(sort.target);
+    let n = t.dims[sort.along];
+    let rows = t.dims.iter().product::<i64>() / n.max(1);
+    let axis = &cx.graph.axis(sort.axes[sort.along]).name;
+    let threads: Vec<i64> = [64, 128, 256, 512, 1024].to_vec();
+    match Way::of(cx, &k.name, sort) {
+        Ok(Way::Select { places, .. }) => {
+            let all = [1, 2, 4, 8, 16, 32, 64, 128].into_iter();
+            let fit: Vec<i64> = all.filter(|&s| sort_segments::Cut::fits(rows, n, places, s)).collect();
+            vec![Choice::ints("split", axis, &fit)]
+        }
+        Ok(Way::Radix { .. }) => {
+            let fit: Vec<i64> =
+                threads.into_iter().filter(|t| sort_radix::takes(cx, sort, Some(t / 32))).collect();
+            let mut space = vec![Choice::ints("threads", "", &fit)];
+            space.extend((n > sort_long::LONG).then(|| Choice::ints("step", axis, &sort_long::TILES)));
+            space
+        }
+        Ok(Way::Rows { .. }) => {
+            let mut space = vec![Choice::ints("threads", "", &threads)];
+            space.extend((n > sort_long::LONG).then(|| Choice::ints("step", axis, &sort_long::TILES)));
+            space
+        }
+        Err(_) => Vec::new(),
+    }
+}
+
+fn argsort<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort, way: Way) -> Result<(), Refusal> {
     let graph = cx.graph;
     let t = graph.tensor(sort.target);
     let dims = row_major(&t.dims, sort.along);
     if count(&dims, sort.span, name)? == 0 {
         return Ok(());
     }
-    if let Some(places) = sort_select::first_places(cx, sort) {
-        sort_select::lower(cx, name, sort, places);
-        return Ok(());
-    }
+    let tile = match way {
+        Way::Select { places, segments } => {
+            sort_select::lower(cx, name, sort, places, segments);
+            return Ok(());
+        }
+        Way::Radix { warps } => {
+            sort_radix::lower(cx, name, sort, warps);
+            return Ok(());
+        }
+        Way::Rows { tile } => tile,
+    };
     let n = *dims.last().expect("a sorted tensor has an axis");
     let rows: i64 = dims[..dims.len() - 1].iter().product();
-    // A few long rows leave most of the device idle with a block each.
-    let few = rows < 32 && n > 16384;
-    if n > COUNTED && !few && sort_radix::takes(cx, sort) {
-        sort_radix::lower(cx, name, sort);
-        return Ok(());
-    }
     let keys = keys(cx, name, sort, &dims)?;
-    let order = sort_rows(cx, name, keys, (rows, n), 64, sort.span)?;
+    let order = sort_rows(cx, name, keys, (rows, n), (64, tile), sort.span)?;
     launch_points(cx, name, &dims, sort.span, |e, at| {
         let place = linear(at, &dims);
         let p = e.pointer(order, false);
@@ -126,16 +218,19 @@ fn keys<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort, dims: &[i64]) -> 
 }
 
 /// The positions (I32) of each row's elements in ascending order of their keys: stable, NaN last. `keys` is
-/// `[rows, n]`, of a compute type's dtype. Integers that are 0 or above say how many `bits` they have at most.
+/// `[rows, n]`, of a compute type's dtype. Integers that are 0 or above say how many `bits` they have at most. Long rows
+/// are sorted by tiles of so many keys.
 pub fn sort_rows(
     cx: &mut Lowering<'_>,
     name: &str,
     keys: BufferId,
     (rows, n): (i64, i64),
-    bits: u32,
+    (bits, tile): (u32, Option<i64>),
     span: Span,
 ) -> Result<BufferId, Refusal> {
-    let all = Rows { keys, dtype: cx.program.buffers[keys.0 as usize].dtype, rows, n, bits };
+    let dtype = cx.program.buffers[keys.0 as usize].dtype;
+    let held = tile.map_or(sort_long::HELD, |t| t / sort_long::THREADS);
+    let all = Rows { keys, dtype, rows, n, bits, held };
     if all.are_long() {
         return sort_long::sort(cx, name, all, span);
     }
@@ -143,7 +238,6 @@ pub fn sort_rows(
     if n > i32::MAX as i64 / 4 || rows.saturating_mul(runs) > MAX_GRID_X {
         return Err(Refusal::new(span, format!("{name}: the rows to sort are too long or too many")));
     }
-    let dtype = cx.program.buffers[keys.0 as usize].dtype;
     let order = cx.workspace(format!("{name}_order"), DType::I32, &[rows, n]);
     if n <= COUNTED {
         count_before(cx, name, (keys, dtype, order), rows, n, span)?;

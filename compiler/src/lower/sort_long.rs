@@ -18,9 +18,11 @@ use girih_dsl::ast::Span;
 const BINS: i64 = 256;
 const DIGIT: i64 = 8;
 /// Threads of a block, one a digit, and keys that each holds.
-const THREADS: i64 = 256;
-const HELD: i64 = 16;
-const TILE: i64 = THREADS * HELD;
+pub(super) const THREADS: i64 = 256;
+pub(super) const HELD: i64 = 16;
+/// Keys of a tile that may be asked for, and the keys of a row beyond which this sort is worth its launches.
+pub(super) const TILES: [i64; 3] = [1024, 2048, 4096];
+pub(super) const LONG: i64 = 4 * THREADS * HELD;
 const WARP: i64 = 32;
 /// Counters of a warp: see `sort_radix.rs`.
 const PITCH: i64 = BINS + 1;
@@ -36,16 +38,22 @@ pub struct Rows {
     pub n: i64,
     /// Low bits of an integer key (0 or above) that may be set.
     pub bits: u32,
+    /// Keys of a tile that each thread holds.
+    pub held: i64,
 }
 
 impl Rows {
+    /// Keys of a tile.
+    fn tile(&self) -> i64 {
+        THREADS * self.held
+    }
+
     fn tiles(&self) -> i64 {
-        (self.n + TILE - 1) / TILE
+        (self.n + self.tile() - 1) / self.tile()
     }
 
     /// Whether this sort takes the rows: there are more keys than its many launches are worth.
     pub fn are_long(&self) -> bool {
-        const LONG: i64 = 4 * TILE;
         let blocks = self.rows.saturating_mul(self.tiles());
         matches!(self.dtype, DType::F32 | DType::I32 | DType::F64 | DType::I64)
             && self.n > LONG
@@ -207,9 +215,9 @@ fn count(cx: &mut Lowering<'_>, name: &str, r: Rows, from: Side, counts: Counts,
     let bins = e.kernel.shared("bins", DType::I32, BINS as u32, 16);
     store(e, bins, thread(), lit32(0));
     e.push(Stmt::Barrier);
-    let first = add(mul(tile.clone(), lit32(TILE as i32)), thread());
+    let first = add(mul(tile.clone(), lit32(r.tile() as i32)), thread());
     let first = e.named("first", Ty::I32, first);
-    for i in 0..HELD {
+    for i in 0..r.held {
         let at = e.named("at", Ty::I32, add(first.clone(), lit32((i * THREADS) as i32)));
         let inside = cmp(CmpOp::Lt, at.clone(), lit32(r.n as i32));
         e.if_then(inside, |e| {
@@ -286,8 +294,8 @@ fn place(cx: &mut Lowering<'_>, name: &str, r: Rows, [from, into]: [Side; 2], co
     let counters = e.kernel.shared("counts", DType::I32, (PITCH * warps) as u32, 16);
     let sums = e.kernel.shared("sums", DType::I32, warps as u32, 16);
     let shifts = e.kernel.shared("shifts", DType::I32, BINS as u32, 16);
-    let sorted = e.kernel.shared("sorted", r.bits_dtype(), TILE as u32, 16);
-    let sorted_at = e.kernel.shared("sorted_at", DType::I32, TILE as u32, 16);
+    let sorted = e.kernel.shared("sorted", r.bits_dtype(), r.tile() as u32, 16);
+    let sorted_at = e.kernel.shared("sorted_at", DType::I32, r.tile() as u32, 16);
     let var = e.kernel.var("i", Ty::I32);
     let body = e.block(|e| store(e, counters, Expr::Var(var), lit32(0)));
     let hi = lit32((PITCH * warps) as i32);
@@ -295,13 +303,15 @@ fn place(cx: &mut Lowering<'_>, name: &str, r: Rows, [from, into]: [Side; 2], co
     e.push(Stmt::Barrier);
     let own = mul(Expr::Special(Special::Warp), lit32(PITCH as i32));
     let own = e.named("own", Ty::I32, own);
-    let first = mul(Expr::Special(Special::Warp), lit32((WARP * HELD) as i32));
-    let first = add(add(mul(tile.clone(), lit32(TILE as i32)), first), Expr::Special(Special::Lane));
+    let first = mul(Expr::Special(Special::Warp), lit32((WARP * r.held) as i32));
+    let first = add(add(mul(tile.clone(), lit32(r.tile() as i32)), first), Expr::Special(Special::Lane));
     let first = e.named("first", Ty::I32, first);
-    let (held, held_at) =
-        (e.kernel.array("held", r.bits_ty(), HELD as u32), e.kernel.array("held_at", Ty::I32, HELD as u32));
+    let (held, held_at) = (
+        e.kernel.array("held", r.bits_ty(), r.held as u32),
+        e.kernel.array("held_at", Ty::I32, r.held as u32),
+    );
     let inside = |at: Expr| cmp(CmpOp::Lt, at, lit32(r.n as i32));
-    for i in 0..HELD {
+    for i in 0..r.held {
         let slot = lit32(i as i32);
         // What lies beyond the row comes after all of it.
         e.push(Stmt::SetElem(held, slot.clone(), int_of(r.bits_ty(), -1).expr));
@@ -315,7 +325,7 @@ fn place(cx: &mut Lowering<'_>, name: &str, r: Rows, [from, into]: [Side; 2], co
         });
     }
     let elem = |a: ArrayId, i: i64| Expr::Elem(a, Box::new(lit32(i as i32)));
-    for i in 0..HELD {
+    for i in 0..r.held {
         let digit = digit(e, r, elem(held, i), &shift);
         let (mem, index) = (Mem::Shared(counters), add(own.clone(), digit));
         e.push(Stmt::Atomic { op: AtomicOp::Add, mem, index, value: lit32(1), old: None });
@@ -342,7 +352,7 @@ fn place(cx: &mut Lowering<'_>, name: &str, r: Rows, [from, into]: [Side; 2], co
         e.push(Stmt::Set(at, add(Expr::Var(at), Expr::Var(count))));
     }
     e.push(Stmt::Barrier);
-    for i in 0..HELD {
+    for i in 0..r.held {
         let digit = digit(e, r, elem(held, i), &shift);
         let to = place_after(e, counters, &own, digit);
         let to = e.named("to", Ty::I32, to);
@@ -350,10 +360,10 @@ fn place(cx: &mut Lowering<'_>, name: &str, r: Rows, [from, into]: [Side; 2], co
         store(e, sorted_at, to, elem(held_at, i));
     }
     e.push(Stmt::Barrier);
-    let tile_first = mul(tile, lit32(TILE as i32));
+    let tile_first = mul(tile, lit32(r.tile() as i32));
     let left = super::scalar::sub(lit32(r.n as i32), tile_first);
     let left = e.named("left", Ty::I32, left);
-    for i in 0..HELD {
+    for i in 0..r.held {
         let from = e.named("from", Ty::I32, add(thread(), lit32((i * THREADS) as i32)));
         // What lies beyond the row stands last.
         e.if_then(cmp(CmpOp::Lt, from.clone(), left.clone()), |e| {

@@ -38,8 +38,9 @@ struct Shape {
 }
 
 impl Shape {
-    fn new(n: i64) -> Shape {
-        let warps = (n + WARP * HELD - 1) / (WARP * HELD);
+    /// `warps`: of a block, if so many are asked for.
+    fn new(n: i64, warps: Option<i64>) -> Shape {
+        let warps = warps.unwrap_or((n + WARP * HELD - 1) / (WARP * HELD));
         Shape { n, warps, held: (n + WARP * warps - 1) / (WARP * warps) }
     }
 
@@ -58,15 +59,16 @@ impl Shape {
 }
 
 /// Whether a block of the target can hold a row of this many keys of this type.
-pub fn takes(cx: &Lowering<'_>, sort: &Sort) -> bool {
+pub fn takes(cx: &Lowering<'_>, sort: &Sort, warps: Option<i64>) -> bool {
     let t = cx.graph.tensor(sort.target);
     let n = t.dims[sort.along];
     let rows = t.dims.iter().product::<i64>() / n.max(1);
     let narrow = matches!(cx.graph.ty(sort.key), dtype::Ty::F32 | dtype::Ty::I32 | dtype::Ty::Bool);
-    let shape = Shape::new(n);
+    let shape = Shape::new(n, warps);
     narrow
         && (1..=MAX_GRID_X).contains(&rows)
-        && shape.warps <= WARP
+        && (1..=WARP).contains(&shape.warps)
+        && shape.held <= HELD
         && t.dtype.bits() >= 8
         && shape.shared_bytes() <= cx.target.shared_per_block as i64
 }
@@ -78,10 +80,10 @@ struct Shared {
     sums: SharedId,
 }
 
-pub fn lower<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort) {
+pub fn lower<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort, warps: Option<i64>) {
     let t = cx.graph.tensor(sort.target);
     let mut dims = t.dims.clone();
-    let shape = Shape::new(dims.remove(sort.along));
+    let shape = Shape::new(dims.remove(sort.along), warps);
     let rows: i64 = dims.iter().product();
     let mut emit = cx.emit(name);
     let e = &mut emit;

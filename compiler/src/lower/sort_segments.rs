@@ -34,14 +34,21 @@ pub struct Cut {
 }
 
 impl Cut {
-    pub fn new(rows: i64, n: i64, places: i64) -> Option<Cut> {
+    /// Whether rows can be cut in so many segments.
+    pub fn fits(rows: i64, n: i64, places: i64, segments: i64) -> bool {
+        let most = (n / SHORT.max(2 * room(places))).clamp(1, MOST);
+        (1..=most).contains(&segments) && rows.saturating_mul(segments) <= super::MAX_GRID_X
+    }
+
+    /// `asked`: segments, if so many are asked for.
+    pub fn new(rows: i64, n: i64, places: i64, asked: Option<i64>) -> Option<Cut> {
         let busy = ENOUGH / rows.max(1);
         let admitted = (FULL * room(places) as f64) as i64;
         let sure = n / (CHANCE * (admitted - places * 13 / 10).max(1)) + 1;
         let sure = if sure > 1 { sure } else { 0 };
         let few = (RESULTS / places).max(4);
         let most = (n / SHORT.max(2 * room(places))).min(MOST);
-        let segments = busy.min(few).max(sure).min(most);
+        let segments = asked.unwrap_or(busy.min(few).max(sure)).min(most);
         if segments < 2 || rows * segments > super::MAX_GRID_X {
             return None;
         }

@@ -84,12 +84,12 @@ struct Open {
     count: VarId,
 }
 
-pub fn lower<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort, places: i64) {
+pub fn lower<'a>(cx: &mut Lowering<'a>, name: &str, sort: &'a Sort, places: i64, segments: Option<i64>) {
     let t = cx.graph.tensor(sort.target);
     let mut dims = t.dims.clone();
     let n = dims.remove(sort.along);
     let rows: i64 = dims.iter().product();
-    if let Some(cut) = sort_segments::Cut::new(rows, n, places) {
+    if let Some(cut) = sort_segments::Cut::new(rows, n, places, segments) {
         return sort_segments::lower(cx, name, sort, places, &cut);
     }
     let mut e = cx.emit(name);

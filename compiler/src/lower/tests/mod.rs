@@ -4,6 +4,7 @@ pub mod build;
 mod clusters;
 mod forms;
 mod rows;
+mod spaces;
 mod texts;
 
 use super::{Schedule, plan_to_program};

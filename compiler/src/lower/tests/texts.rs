@@ -11,7 +11,7 @@ use crate::vocab::dtype::Value;
 use girih_dsl::source::Sources;
 
 /// Binds the one op of a text at these sizes.
-fn graph(text: &str, op: &str, dims: &[(&str, i64)]) -> Graph {
+pub fn graph(text: &str, op: &str, dims: &[(&str, i64)]) -> Graph {
     let mut sources = Sources::default();
     let m = module::load("t.tile", text, &mut sources, &|_| Err("no imports here".into()));
     let dims = dims.iter().map(|(k, v)| (k.to_string(), *v)).collect();
@@ -23,7 +23,7 @@ fn graph(text: &str, op: &str, dims: &[(&str, i64)]) -> Graph {
 }
 
 /// Values for an input: within the declared range, distinct where declared so, else small and of both signs.
-fn values(t: &Tensor, seed: i64) -> HostTensor {
+pub fn values(t: &Tensor, seed: i64) -> HostTensor {
     let n: i64 = t.dims.iter().product();
     let mix = |i: i64| (i * 7919 + seed * 104_729 + (i * i) % 31) % 1009;
     match t.range {

@@ -66,14 +66,61 @@ fn check_item(module: &Module, item: &Item) -> Vec<Diagnostic> {
     }
 }
 
-/// Says nothing of the op's text, only of the sizes at hand.
-fn is_about_sizes(d: &Diagnostic) -> bool {
-    d.code.starts_with("E05") && d.code != "E0511"
+/// Does a report come from an op call, or what it calls?
+fn is_of_a_call(op: &Op, d: &Diagnostic) -> bool {
+    !op.span.covers(d.span) || op.body.iter().any(|s| s.span.covers(d.span))
+}
+
+/// Says nothing of the op's text, only of the sizes at hand. A call's dtypes and what it leaves out are text.
+fn is_about_sizes(op: &Op, d: &Diagnostic) -> bool {
+    let of_text = matches!(d.code, "E0501" | "E0506" | "E0507" | "E0508" | "E0509" | "E0513");
+    d.code.starts_with("E05") && d.code != "E0511" && !(of_text && is_of_a_call(op, d))
 }
 
 /// Could be otherwise with other sizes.
-fn depends_on_sizes(d: &Diagnostic) -> bool {
-    is_about_sizes(d) || matches!(d.code, "E0203" | "E0208" | "E0402")
+fn depends_on_sizes(op: &Op, d: &Diagnostic) -> bool {
+    is_about_sizes(op, d) || matches!(d.code, "E0203" | "E0208" | "E0402")
+}
+
+/// What calls found wrong with the sizes of samples that the op itself allows.
+#[derive(Default)]
+struct CallRefusals {
+    /// Samples that the op's own header allows and a call does not.
+    samples: usize,
+    /// Each with the samples that have it.
+    found: Vec<(Diagnostic, usize)>,
+}
+
+impl CallRefusals {
+    fn add(&mut self, op: &Op, diags: &[Diagnostic]) {
+        if diags.iter().any(|d| d.severity == Severity::Error && !is_of_a_call(op, d)) {
+            return;
+        }
+        self.samples += 1;
+        for d in diags.iter().filter(|d| d.severity == Severity::Error) {
+            let same = |f: &&mut (Diagnostic, usize)| {
+                (f.0.code, f.0.span) == (d.code, d.span) && f.0.message == d.message
+            };
+            match self.found.iter_mut().find(same) {
+                Some((_, n)) => *n += 1,
+                None => self.found.push((d.clone(), 1)),
+            }
+        }
+    }
+
+    /// What says the same for every sample does not depend on them; dims that disagree for some are worth a warning.
+    fn said(self, samples: usize) -> Vec<Diagnostic> {
+        let mut said: Vec<Diagnostic> = Vec::new();
+        for (d, n) in self.found {
+            let known = said.iter().any(|s| s.span == d.span);
+            if samples == 0 && n == self.samples && n > 1 {
+                said.push(d);
+            } else if d.code == "E0502" && !known {
+                said.push(for_some_sizes(d));
+            }
+        }
+        said
+    }
 }
 
 /// What the samples of an op found so far.
@@ -97,8 +144,8 @@ impl Findings {
     }
 
     /// An error that no other sizes would mend.
-    fn is_certain(&self) -> bool {
-        self.found.iter().any(|(d, _)| d.severity == Severity::Error && !depends_on_sizes(d))
+    fn is_certain(&self, op: &Op) -> bool {
+        self.found.iter().any(|(d, _)| d.severity == Severity::Error && !depends_on_sizes(op, d))
     }
 
     /// What depends on sizes is an error if all samples have it, one sample alone saying nothing of other sizes. An index
@@ -106,8 +153,8 @@ impl Findings {
     fn said(self, op: &Op) -> Vec<Diagnostic> {
         let all = (1u64 << self.samples) - 1;
         let mut said: Vec<Diagnostic> = Vec::new();
-        for (d, samples) in self.found.iter().filter(|(d, _)| !is_about_sizes(d)) {
-            if !depends_on_sizes(d) {
+        for (d, samples) in self.found.iter().filter(|(d, _)| !is_about_sizes(op, d)) {
+            if !depends_on_sizes(op, d) {
                 said.push(d.clone());
                 continue;
             }
@@ -138,6 +185,7 @@ fn check_op(module: &Module, op: &Op) -> Vec<Diagnostic> {
     let choices = dtype_choices(op);
     let wanted = SAMPLES.max(choices.len());
     let mut findings = Findings::default();
+    let mut calls = CallRefusals::default();
     let mut first_refusal = None;
     for n in 0..TRIES {
         let b = sample(op, &choices[findings.samples % choices.len()], n);
@@ -148,18 +196,24 @@ fn check_op(module: &Module, op: &Op) -> Vec<Diagnostic> {
         });
         match r {
             Ok(b) => findings.add(b.warnings),
-            Err(d) if d.iter().all(|d| is_about_sizes(d) || d.severity == Severity::Warning) => {
+            Err(d) if d.iter().all(|d| is_about_sizes(op, d) || d.severity == Severity::Warning) => {
+                calls.add(op, &d);
                 first_refusal.get_or_insert(d);
                 continue;
             }
             Err(d) => findings.add(d),
         }
-        if findings.samples == wanted || findings.is_certain() {
+        if findings.samples == wanted || findings.is_certain(op) {
             break;
         }
     }
+    let of_calls = calls.said(findings.samples);
     if findings.samples > 0 {
-        return findings.said(op);
+        let mut said = findings.said(op);
+        let unsaid = |d: &Diagnostic| !said.iter().any(|s| s.span == d.span && s.severity == Severity::Error);
+        let more: Vec<Diagnostic> = of_calls.into_iter().filter(unsaid).collect();
+        said.extend(more);
+        return said;
     }
     // A condition without sizes is false for all of them.
     let hopeless = |d: &Diagnostic| {
@@ -178,15 +232,15 @@ fn check_op(module: &Module, op: &Op) -> Vec<Diagnostic> {
         Err(d) => d,
     };
     // Here a condition is reported only if no sizes meet it.
-    diags.into_iter().filter(|d| !depends_on_sizes(d) || d.code == "E0505").collect()
+    let of_text = |d: &Diagnostic| !depends_on_sizes(op, d) || d.code == "E0505" && !is_of_a_call(op, d);
+    diags.into_iter().filter(of_text).chain(of_calls).collect()
 }
 
 /// Do two reports of different samples speak of one thing? An index that leaves its dim at one axis for these sizes
 /// may do so at another for those: what counts is the statement.
 fn same_place(op: &Op, a: &Diagnostic, b: &Diagnostic) -> bool {
-    let within = |s: &Stmt, d: &Diagnostic| s.span.start <= d.span.start && d.span.end <= s.span.end;
     let by_statement = matches!(a.code, "E0203" | "W0003");
-    a.span == b.span || by_statement && op.body.iter().any(|s| within(s, a) && within(s, b))
+    a.span == b.span || by_statement && op.body.iter().any(|s| s.span.covers(a.span) && s.span.covers(b.span))
 }
 
 /// The dtypes that are tried for the op's dtype parameters, one after the other.

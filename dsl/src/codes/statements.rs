@@ -205,4 +205,22 @@ right:
     }
 ",
     },
+    Code {
+        code: "E0414",
+        title: "argument of other dims than the called op's",
+        text: "A called op's sizes are bound by its arguments' dims; each further dim must then be the same. Here it is another for all sizes.
+
+wrong:
+    op scale[N](x: f32[N], w: f32[N]) -> (y: f32[N]) { y[i] = x[i] * w[i] }
+    op f[N](x: f32[N], w: f32[N + 1]) -> (y: f32[N]) {
+        y = scale(x, w)
+    }
+
+right:
+    op f[N](x: f32[N], w: f32[N + 1]) -> (y: f32[N]) {
+        v[i in 0..N] = w[i]
+        y = scale(x, v)
+    }
+",
+    },
 ];

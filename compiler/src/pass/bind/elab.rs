@@ -84,6 +84,8 @@ pub struct Frame {
     /// Axes over which an inlined op is repeated: the ones that views speak of, and those of the statement at hand.
     pub lead: Vec<AxisId>,
     pub lead_now: Vec<AxisId>,
+    /// The call that an inlined op stands for.
+    pub call: Option<Span>,
 }
 
 /// A read of a member of a recurrence by a member.

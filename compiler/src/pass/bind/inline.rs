@@ -52,7 +52,8 @@ impl<'m> Elab<'m> {
         let mut given = Given { call: Some(s.value.span), ..Given::default() };
         let values = self.arguments(op, args, &lead, &mut given)?;
         let prefix = format!("{}{}.", self.frame().prefix, op.name.text);
-        self.frames.push(Frame { unit, prefix, lead: lead.clone(), ..Frame::default() });
+        let call = given.call;
+        self.frames.push(Frame { unit, prefix, lead: lead.clone(), call, ..Frame::default() });
         self.calls.push(key);
         if !self.called.iter().any(|o| std::ptr::eq(*o, op)) {
             self.called.push(op);
@@ -184,6 +185,7 @@ impl<'m> Elab<'m> {
                 ok = false;
                 continue;
             }
+            given.spans.insert(p.name.text.clone(), a.value.span);
             ok &= self.argument(p, a, lead, given, &mut out).is_some();
         }
         for p in &op.params {
@@ -440,7 +442,8 @@ impl<'m> Elab<'m> {
                 Argument::Tensor(view) => Meaning::Tensor(view),
                 Argument::Number(v) => {
                     let p = op.params.iter().find(|p| p.name.text == name)?;
-                    Meaning::Value(self.scalar_argument(p, v)?, None)
+                    let at = given.spans.get(&name).copied().unwrap_or(p.span);
+                    Meaning::Value(self.scalar_argument(p, v, at)?, None)
                 }
             };
             self.frame_mut().names.insert(name, meaning);
@@ -450,12 +453,14 @@ impl<'m> Elab<'m> {
                 && let Some(e) = &p.default
             {
                 let v = self.expr(e);
-                let v = self.scalar_argument(p, v)?;
+                let v = self.scalar_argument(p, v, p.span)?;
                 self.frame_mut().names.insert(p.name.text.clone(), Meaning::Value(v, None));
             }
         }
         self.declare_results(op)?;
+        let before = self.diags.len();
         self.body(op);
+        self.blame_the_call(op, given, before);
         let mut out = Vec::new();
         for r in &op.results {
             match self.frame().names.get(&r.name.text) {
@@ -474,13 +479,25 @@ impl<'m> Elab<'m> {
         Some(out)
     }
 
+    /// Ranges in the called op that come out different because arguments have other dims than it says: the call is at fault.
+    fn blame_the_call(&mut self, op: &'m Op, given: &Given, before: usize) {
+        let ranges = |d: &Diagnostic| d.code == "E0201" && op.span.covers(d.span);
+        if self.diags[before..].iter().any(ranges)
+            && let Some(d) = self.argument_of_other_dims(op, given)
+        {
+            let kept: Vec<Diagnostic> = self.diags.drain(before..).filter(|d| !ranges(d)).collect();
+            self.diags.extend(kept);
+            self.report(d);
+        }
+    }
+
     /// A run-time scalar of an inlined op: the argument, rounded to its dtype.
-    fn scalar_argument(&mut self, p: &Param, v: Val) -> Option<Val> {
+    fn scalar_argument(&mut self, p: &Param, v: Val, at: Span) -> Option<Val> {
         if v.typ == Typ::Error {
             return None;
         }
         let dtype = self.dtype(&p.dtype)?;
-        let id = self.store(v, dtype, &p.name.text, p.span)?;
+        let id = self.store(v, dtype, &p.name.text, at)?;
         let id = build::round(&mut self.g, dtype, id, p.span);
         Some(Val::new(Typ::of(dtype.compute()), id))
     }
@@ -524,9 +541,20 @@ impl<'m> Elab<'m> {
                     && dims.iter().zip(&own).all(|(d, &n)| build::literal_int(&self.g, d.hi) == Some(n))
             });
         if !fits {
-            let what = format!("`{}` is declared with other dims than the op gives: {own:?}", t.name.text);
+            let listed = |dims: &[(Poly, Poly)]| {
+                let dims: Vec<String> = dims.iter().map(|d| d.1.to_string()).collect();
+                format!("[{}]", dims.join(", "))
+            };
+            let gives = listed(&sym);
+            let has: Vec<(Poly, Poly)> = declared.iter().flat_map(|d| &d.1).map(|r| r.sym.clone()).collect();
+            let what = format!("`{}` is declared {}, but the op gives {gives}", t.name.text, listed(&has));
             let e = Diagnostic::error("E0402", t.name.span, what).also(v.span, "this result");
-            self.report(e.help("make the dims agree"));
+            self.report(e.help(match has.len() > sym.len() {
+                true => {
+                    format!("a call repeated over axes has them on its left: write {}[b] = …", t.name.text)
+                }
+                false => format!("declare it {gives}"),
+            }));
             return None;
         }
         match known {

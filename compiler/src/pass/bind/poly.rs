@@ -61,6 +61,15 @@ impl Poly {
         }
     }
 
+    /// Other than 0 for all sizes from 1 on: terms of one sign, made of nothing but sizes.
+    pub fn is_never_zero(&self, is_size: &dyn Fn(&str) -> bool) -> bool {
+        let sizes = |key: &Vec<Atom>| key.iter().all(|a| matches!(a, Atom::Var(v) if is_size(v)));
+        let signs = self.0.values().map(|c| c.signum());
+        !self.0.is_empty()
+            && self.0.keys().all(sizes)
+            && signs.sum::<i64>().unsigned_abs() as usize == self.0.len()
+    }
+
     pub fn add(&self, o: &Poly) -> Poly {
         let mut out = self.clone();
         o.0.iter().for_each(|(k, &c)| out.put(k.clone(), c));
@@ -188,5 +197,9 @@ mod tests {
         assert_eq!(h.mul(&p), p.mul(&h));
         assert_ne!(h.div(&p), p.div(&h));
         assert_eq!(h.mul(&Poly::constant(2)).div(&Poly::constant(2)), h);
+        let size = |v: &str| v == "H";
+        assert!(h.neg().is_never_zero(&size) && Poly::constant(3).add(&h).is_never_zero(&size));
+        assert!(!h.sub(&Poly::constant(64)).is_never_zero(&size) && !p.is_never_zero(&size));
+        assert!(!Poly::default().is_never_zero(&size));
     }
 }

@@ -28,6 +28,15 @@ pub struct Given {
     pub types: HashMap<String, DType>,
     /// Where to point for what is missing: the call, or nothing for a run.
     pub call: Option<Span>,
+    /// The call's arguments by parameter.
+    pub spans: HashMap<String, Span>,
+}
+
+impl Given {
+    /// Where to point for what is wrong with a parameter: the argument, or what the op declares.
+    fn place(&self, p: &Param, declared: Span) -> Span {
+        self.spans.get(&p.name.text).copied().or(self.call).unwrap_or(declared)
+    }
 }
 
 impl<'m> Elab<'m> {
@@ -88,15 +97,13 @@ impl<'m> Elab<'m> {
                     Some((f, at)) if f != d => {
                         let what =
                             format!("`{}` is {} here, but {} elsewhere", s.name.text, d.name(), f.name());
-                        let at = given.call.unwrap_or(at);
-                        let e = Diagnostic::error("E0507", given.call.unwrap_or(p.dtype.span), what);
-                        self.report(
-                            e.also(at, "bound here").help("tensors of one dtype parameter have one dtype"),
-                        );
+                        let e = Diagnostic::error("E0507", given.place(p, p.dtype.span), what);
+                        let help = format!("tensors of one dtype parameter have one dtype: {}", converted(f));
+                        self.report(e.also(at, "bound here").help(help));
                         ok = false;
                     }
                     Some(_) => {}
-                    None => found = Some((d, p.dtype.span)),
+                    None => found = Some((d, given.place(p, p.dtype.span))),
                 }
             }
             let chosen = found.map(|f| f.0).or(if allowed.len() == 1 { Some(allowed[0]) } else { None });
@@ -131,9 +138,13 @@ impl<'m> Elab<'m> {
                 && got != d
             {
                 let what = format!("`{}` is {}, but {} is given", p.name.text, d.name(), got.name());
-                let e = Diagnostic::error("E0507", given.call.unwrap_or(p.dtype.span), what);
-                let e = if given.call.is_some() { e.also(p.dtype.span, "declared here") } else { e };
-                self.report(e.help("dtypes must agree: convert it first, or declare this dtype"));
+                let e = Diagnostic::error("E0507", given.place(p, p.dtype.span), what);
+                self.report(match given.call {
+                    Some(_) => e.also(p.dtype.span, "declared here").help(converted(d)),
+                    None => {
+                        e.help(format!("give {}, or declare `{}: {}`", d.name(), p.name.text, got.name()))
+                    }
+                });
                 ok = false;
             }
         }
@@ -187,7 +198,11 @@ impl<'m> Elab<'m> {
             && !(lo..hi).contains(&v)
         {
             let what = format!("`{}` is {v}, outside of its range {lo}..{hi}", p.name.text);
-            self.report(Diagnostic::error("E0510", p.name.span, what).help("give a value within the range"));
+            let d = match self.frame().call {
+                Some(call) => Diagnostic::error("E0510", call, what).also(p.name.span, "declared here"),
+                None => Diagnostic::error("E0510", p.name.span, what),
+            };
+            self.report(d.help("give a value within the range"));
         }
     }
 
@@ -311,9 +326,11 @@ impl<'m> Elab<'m> {
         let rest = n.wrapping_sub(c);
         if rest % a != 0 {
             let what = format!("no {name} makes this dim {n}: {rest} is not a multiple of {a}");
-            self.report(
-                Diagnostic::error("E0503", dim.span, what).help(format!("the dim must be {c} + {a}·{name}")),
-            );
+            let d = match self.frame().call {
+                Some(call) => Diagnostic::error("E0503", call, what).also(dim.span, "this dim"),
+                None => Diagnostic::error("E0503", dim.span, what),
+            };
+            self.report(d.help(format!("the dim must be {c} + {a}·{name}")));
             return None;
         }
         let solved = poly.map(|p| {
@@ -369,29 +386,76 @@ impl<'m> Elab<'m> {
                     ok = false;
                 }
                 if n < 0 && matches!(s.kind, SizeKind::Plain) {
-                    let d =
-                        Diagnostic::error("E0504", s.name.span, format!("the size `{}` is {n}", s.name.text));
+                    let at = given.call.unwrap_or(s.name.span);
+                    let d = Diagnostic::error("E0504", at, format!("the size `{}` is {n}", s.name.text));
                     self.report(d.help("no size may be negative"));
                     ok = false;
                 }
             }
         }
-        for (p, dim, n, _) in dims_given(op, given) {
+        for (p, dim, n, have) in dims_given(op, given) {
+            if let (Some(_), Some(have)) = (given.call, &have)
+                && self.never_fits(op, p, dim, have, given)
+            {
+                ok = false;
+                continue;
+            }
             match self.integer(dim) {
                 None => ok = false,
                 Some(m) if m != n => {
                     let what = format!("a dim of `{}` is {n}, but it must be {m} here", p.name.text);
-                    let d = Diagnostic::error("E0502", given.call.unwrap_or(dim.span), what);
-                    let d = if given.call.is_some() { d.also(dim.span, "this dim") } else { d };
-                    self.report(d.help(
-                        "the sizes are bound by the dims that are a size alone; the others must agree",
-                    ));
+                    let d = Diagnostic::error("E0502", given.place(p, dim.span), what);
+                    let need = self.poly(dim);
+                    self.report(match have.filter(|_| given.call.is_some()) {
+                        Some(have) => d.also(dim.span, "this dim").help(equal_dims(&have, &need)),
+                        None => d.help(
+                            "the sizes are bound by the dims that are a size alone; the others must agree",
+                        ),
+                    });
                     ok = false;
                 }
                 _ => {}
             }
         }
         ok.then_some(())
+    }
+
+    /// A dim of a call's arguments that is another expression than the called op has there, though the numbers agree.
+    pub fn argument_of_other_dims(&mut self, op: &'m Op, given: &Given) -> Option<Diagnostic> {
+        for (p, dim, _, have) in dims_given(op, given) {
+            let (Some(have), need) = (have, self.poly(dim)) else { continue };
+            if self.same(&have, &need) {
+                continue;
+            }
+            let at = given.place(p, dim.span);
+            let what = format!(
+                "a dim of the argument `{}` is {have}, but `{}` needs {need} there",
+                p.name.text, op.name.text
+            );
+            let d = Diagnostic::error("E0414", at, what).also(dim.span, "this dim");
+            return Some(d.help(equal_dims(&have, &need)));
+        }
+        None
+    }
+
+    /// Reports an argument's dim that is another than the called op's, whatever the sizes are.
+    fn never_fits(&mut self, op: &Op, p: &Param, dim: &Expr, have: &Poly, given: &Given) -> bool {
+        let need = self.poly(dim);
+        let sizes: Vec<&str> = match self.module.op(&self.g.op) {
+            Some((_, root)) => root.sizes.iter().map(|s| s.name.text.as_str()).collect(),
+            None => Vec::new(),
+        };
+        if !have.sub(&need).is_never_zero(&|v| sizes.contains(&v)) {
+            return false;
+        }
+        let at = given.place(p, dim.span);
+        let what = format!(
+            "a dim of the argument `{}` is {have}, but `{}` needs {need} there",
+            p.name.text, op.name.text
+        );
+        let d = Diagnostic::error("E0414", at, what).also(dim.span, "this dim");
+        self.report(d.help(format!("make a tensor of {need} for it: t[…] = …, and pass that")));
+        true
     }
 
     /// The dims of a declaration as numbers and polynomials; none may be negative.
@@ -403,7 +467,11 @@ impl<'m> Elab<'m> {
                 n = n.max(0);
             }
             if n < 0 {
-                let e = Diagnostic::error("E0504", d.span, format!("a dim of `{}` is {n}", name.text));
+                let what = format!("a dim of `{}` is {n}", name.text);
+                let e = match self.frame().call {
+                    Some(call) => Diagnostic::error("E0504", call, what).also(d.span, "this dim"),
+                    None => Diagnostic::error("E0504", d.span, what),
+                };
                 self.report(e.help("no dim may be negative: check the sizes and consts it is made of"));
                 return None;
             }
@@ -455,9 +523,15 @@ impl<'m> Elab<'m> {
                     let at =
                         if sizes.is_empty() { String::new() } else { format!(" for {}", sizes.join(", ")) };
                     let what = format!("this condition of `{}` is false{at}", op.name.text);
-                    self.report(
-                        Diagnostic::error("E0505", w.span, what).help("choose sizes and consts that meet it"),
-                    );
+                    self.report(match self.frame().call {
+                        None => Diagnostic::error("E0505", w.span, what)
+                            .help("choose sizes and consts that meet it"),
+                        Some(call) => {
+                            let what = what.replacen("this", "a", 1);
+                            let d = Diagnostic::error("E0505", call, what).also(w.span, "this condition");
+                            d.help("give it arguments that meet it, or write the condition after `where` here too")
+                        }
+                    });
                     ok = false;
                 }
                 None if v.typ == Typ::Error => ok = false,
@@ -510,6 +584,18 @@ fn dims_given<'m>(op: &'m Op, given: &Given) -> Vec<(&'m Param, &'m Expr, i64, O
         }
     }
     out
+}
+
+/// The ways out where an argument's dim is not the one that is needed.
+fn equal_dims(have: &Poly, need: &Poly) -> String {
+    format!(
+        "are the axes in the right order? else pass a tensor with {need} there, or, if the two are always equal, write `where {have} == {need}` after the op's results"
+    )
+}
+
+/// How an argument gets a dtype.
+fn converted(to: DType) -> String {
+    format!("convert it in a statement before the call: t: {}[…] = …, and pass t", to.name())
 }
 
 /// The value names in an expression, as often as they stand there.

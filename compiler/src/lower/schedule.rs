@@ -58,6 +58,10 @@ impl Schedule {
             if !crate::pass::bind::tiles::is_setting(&row.1) {
                 return Err(format!("line {}: there is no setting `{}`", i + 1, row.1));
             }
+            if schedule.get(&row.0, &row.1, &row.2).is_some() {
+                let said = settings::named(&row.1, &row.2);
+                return Err(format!("line {}: `{}.{said}` is said twice: leave one of them", i + 1, row.0));
+            }
             schedule.set(&row.0, &row.1, &row.2, row.3);
         }
         Ok(schedule)
@@ -142,11 +146,30 @@ impl Choice {
 pub struct Spoken {
     pub choice: Choice,
     pub kernels: Vec<usize>,
+    /// Another block says more of one of its kernels.
+    pub overruled: bool,
     pub span: Span,
 }
 
-/// The settings of the `tile` blocks for a target; of two for the same kernel the later one counts.
+/// The settings of the `tile` blocks for a target; of two for the same kernel the later one counts. Those of called ops
+/// may speak of no kernel.
 pub fn spoken(plan: &Plan, target: &Target) -> Vec<Spoken> {
+    let mut found = said(plan, target);
+    found.retain(|s| !s.kernels.is_empty());
+    found
+}
+
+/// The settings of the op's own blocks that speak of no kernel.
+pub fn unheard(plan: &Plan, target: &Target) -> Vec<Spoken> {
+    let mut found = said(plan, target);
+    let own = |span: Span| {
+        plan.graph.tiles.iter().any(|t| t.of.is_none() && t.settings.iter().any(|s| s.span == span))
+    };
+    found.retain(|s| s.kernels.is_empty() && !s.overruled && own(s.span));
+    found
+}
+
+fn said(plan: &Plan, target: &Target) -> Vec<Spoken> {
     let mut found: Vec<Spoken> = Vec::new();
     let on = |name: &String| target.name == name || target.name.strip_suffix('a') == Some(name);
     for tile in plan.graph.tiles.iter().filter(|t| t.targets.is_empty() || t.targets.iter().any(on)) {
@@ -157,22 +180,27 @@ pub fn spoken(plan: &Plan, target: &Target) -> Vec<Spoken> {
             let of = |&k: &usize| {
                 let kernel = &plan.kernels[k];
                 let last = matches!(s.key.as_str(), "block" | "cluster") && tile.def.is_none();
-                let along = match s.key.as_str() {
-                    "step" | "split" => steps_along(&plan.graph, kernel, &axis),
-                    _ => axis.is_empty() || has_axis(&plan.graph, kernel, &axis),
-                };
+                let along = speaks_along(&plan.graph, kernel, &s.key, &axis);
                 along && (!last || tile.of.is_some() || makes_last(plan, k))
             };
             let kernels: Vec<usize> = own.iter().copied().filter(of).collect();
             for f in found.iter_mut().filter(|f| f.choice.key == s.key && f.choice.axis == axis) {
+                f.overruled |= f.kernels.iter().any(|k| kernels.contains(k));
                 f.kernels.retain(|k| !kernels.contains(k));
             }
             let choice = Choice { key: s.key.clone(), axis, values: s.choices.clone() };
-            found.push(Spoken { choice, kernels, span: s.span });
+            found.push(Spoken { choice, kernels, overruled: false, span: s.span });
         }
     }
-    found.retain(|s| !s.kernels.is_empty());
     found
+}
+
+/// Does a kernel have the axis that a setting speaks of?
+pub fn speaks_along(graph: &Graph, kernel: &PlanKernel, key: &str, axis: &str) -> bool {
+    match key {
+        "step" | "split" => steps_along(graph, kernel, axis),
+        _ => axis.is_empty() || has_axis(graph, kernel, axis),
+    }
 }
 
 /// The values of the written settings that a kernel's form can follow.
@@ -232,17 +260,20 @@ fn computed(graph: &Graph, s: &Stmt) -> Vec<ExprId> {
 
 /// Whether a statement of the kernel, or a fold in it, has an axis of this name.
 fn has_axis(graph: &Graph, k: &PlanKernel, name: &str) -> bool {
+    let mut folded = k.stmts.iter().flat_map(|&s| folds(graph, &graph.stmts[s]));
+    makes_along(graph, k, name) || folded.any(|a| graph.axis(a).name == name)
+}
+
+/// Whether a statement of the kernel has an axis of this name on its left.
+pub fn makes_along(graph: &Graph, k: &PlanKernel, name: &str) -> bool {
     let named = |a: &AxisId| graph.axis(*a).name == name;
-    k.stmts.iter().any(|&s| {
-        let own = match &graph.stmts[s] {
-            Stmt::Define(d) => d.axes.iter().any(named),
-            Stmt::Scan(s) => s.axes.iter().any(named),
-            Stmt::Sort(s) => s.axes.iter().any(named),
-            Stmt::Update(u) => u.axes.iter().any(named),
-            Stmt::Recur(r) => r.members.iter().any(|d| d.axes.iter().any(named)),
-            Stmt::Table { .. } => false,
-        };
-        own || folds(graph, &graph.stmts[s]).iter().any(named)
+    k.stmts.iter().any(|&s| match &graph.stmts[s] {
+        Stmt::Define(d) => d.axes.iter().any(named),
+        Stmt::Scan(s) => s.axes.iter().any(named),
+        Stmt::Sort(s) => s.axes.iter().any(named),
+        Stmt::Update(u) => u.axes.iter().any(named),
+        Stmt::Recur(r) => r.members.iter().any(|d| d.axes.iter().any(named)),
+        Stmt::Table { .. } => false,
     })
 }
 
@@ -295,7 +326,7 @@ pub struct Trial {
 impl Trial {
     /// The first value of each; refused where a setting is followed by none of the kernels that it speaks of.
     pub fn new(plan: &Plan, target: &Target, asked: &Schedule) -> Result<Trial, Refusal> {
-        settings::check(plan, &spoken(plan, target), asked)?;
+        settings::check(plan, target, asked)?;
         let mut open = BTreeMap::new();
         for k in &plan.kernels {
             let left = written(plan, k, target).into_iter();
@@ -406,6 +437,7 @@ mod tests {
         assert_eq!(Schedule::parse(&s.to_string()), Ok(s));
         assert!(Schedule::parse("y block m").is_err());
         assert!(Schedule::parse("y.block m n = 3").is_err());
+        assert!(Schedule::parse("y.block m = 3\ny.block m = 4").is_err_and(|e| e.contains("said twice")));
     }
 
     #[test]

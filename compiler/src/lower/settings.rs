@@ -4,11 +4,12 @@
 //! follows it do; if none of them can, the program is refused. A setting of a schedule speaks of one kernel.
 
 use super::contract_pattern;
-use super::schedule::{Schedule, Spoken, word_text};
+use super::schedule::{Schedule, makes_along, speaks_along, spoken, unheard, word_text};
 use super::{Lowering, Refusal};
 use crate::ir::graph::{Graph, Stmt as GraphStmt, Word};
 use crate::ir::plan::{Form, Plan, PlanKernel};
 use crate::ir::simt::{Kernel, Stmt, Unroll};
+use crate::vocab::target::Target;
 use girih_dsl::ast::Span;
 
 /// A key with the forms that follow it, and what it is good for.
@@ -107,8 +108,16 @@ pub fn why_not(graph: &Graph, k: &PlanKernel, key: &str, axis: &str, value: &Wor
 }
 
 /// What is written must be followed by a kernel that it speaks of; what a schedule says, by its kernel.
-pub fn check(plan: &Plan, spoken: &[Spoken], asked: &Schedule) -> Result<(), Refusal> {
-    for s in spoken {
+pub fn check(plan: &Plan, target: &Target, asked: &Schedule) -> Result<(), Refusal> {
+    // Empty results have no kernels.
+    if let Some(s) = unheard(plan, target).first()
+        && !plan.kernels.is_empty()
+    {
+        let names = plan.kernels.iter().map(|k| format!("`{}` ({})", k.name, k.form.name()));
+        let why = format!("no kernel has it to cut: there are {}", names.collect::<Vec<_>>().join(", "));
+        return Err(Refusal::new(s.span, why).setting(named(&s.choice.key, &s.choice.axis)));
+    }
+    for s in &spoken(plan, target) {
         let mut why = None;
         let followed = s.kernels.iter().any(|&k| {
             let reason = s
@@ -133,6 +142,20 @@ pub fn check(plan: &Plan, spoken: &[Spoken], asked: &Schedule) -> Result<(), Ref
             return Err(Refusal::new(Span::default(), why));
         };
         for ((key, axis), value) in settings {
+            let cut = key == "block" && !axis.is_empty();
+            let known = speaks_along(&plan.graph, k, key, axis)
+                && !(cut && !makes_along(&plan.graph, k, axis))
+                || super::space(plan, k, target).iter().any(|c| c.key == *key && c.axis == *axis);
+            if !known {
+                let why = format!(
+                    "kernel `{kernel}` {} no axis `{axis}`",
+                    match key.as_str() {
+                        "step" | "split" => "folds",
+                        _ => "has",
+                    }
+                );
+                return Err(Refusal::new(first_span(&plan.graph, k), why).setting(named(key, axis)));
+            }
             if let Some(why) = why_not(&plan.graph, k, key, axis, value) {
                 return Err(Refusal::new(first_span(&plan.graph, k), why).setting(named(key, axis)));
             }

@@ -141,4 +141,22 @@ right:
     tile f { block m = 8, n = 32  threads = 256 }
 ",
     },
+    Code {
+        code: "E0610",
+        title: "a setting that is said twice",
+        text: "A setting is said once of the same kernels for the same target. A block for some targets (`for sm_80`) counts more than one
+for all, and a block of one definition (`tile op.name`) more than one of the op.
+
+wrong:
+    tile f { block m = 64 }
+    tile f { block m = 128  warps = 4 }
+
+right:
+    tile f { block m = {64, 128}  warps = 4 }
+
+right:
+    tile f { block m = 64  warps = 4 }
+    tile f for sm_80 { block m = 128 }
+",
+    },
 ];

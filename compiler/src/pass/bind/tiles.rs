@@ -30,7 +30,9 @@ enum Axes {
     No,
     /// Of the definition's left-hand side.
     Left,
-    /// Of its folds and recurrences (or the left side).
+    /// Of its folds and recurrences.
+    Along,
+    /// Of either.
     Any,
 }
 
@@ -41,8 +43,8 @@ pub fn is_setting(key: &str) -> bool {
 
 const KEYS: [(&str, Axes, Values); 16] = [
     ("block", Axes::Left, Values::Int(1, 1 << 20)),
-    ("step", Axes::Any, Values::Int(1, 1 << 20)),
-    ("split", Axes::Any, Values::Int(1, 1 << 16)),
+    ("step", Axes::Along, Values::Int(1, 1 << 20)),
+    ("split", Axes::Along, Values::Int(1, 1 << 16)),
     ("stages", Axes::No, Values::Int(1, 16)),
     ("warps", Axes::No, Values::Int(1, 32)),
     ("warpgroups", Axes::No, Values::Int(1, 8)),
@@ -67,18 +69,37 @@ const MAX_CHOICES: i64 = 65536;
 impl<'m> Elab<'m> {
     /// Notes the tile blocks that speak of an op, and of those that it calls.
     pub fn tiles(&mut self, op: &'m Op) {
+        let mut diags = Vec::new();
+        for item in &self.module.root().file.items {
+            if let Item::Tile(t) = item {
+                op_of(self.module, &t.op, &mut diags);
+            }
+        }
+        said_once(self.module, &mut diags);
+        diags.into_iter().for_each(|d| self.report(d));
         let mut out = self.tiles_of(op);
         for called in std::mem::take(&mut self.called) {
             let own = self.tiles_of(called).into_iter();
             out.extend(own.map(|t| TileBlock { of: Some(called.span), ..t }));
         }
+        out.iter_mut().for_each(|t| t.settings.retain(|s| !self.is_of_a_point(s)));
         self.g.tiles = out;
+    }
+
+    /// Does a setting speak of an axis that has one point at most? It asks for nothing.
+    fn is_of_a_point(&self, s: &graph::Setting) -> bool {
+        let Some(name) = &s.axis else { return false };
+        let mut named = self.g.axes.iter().enumerate().filter(|(_, a)| a.name == *name).peekable();
+        let short =
+            |i: usize| self.g.axis_range(graph::AxisId(i as u32)).is_some_and(|(lo, hi)| hi - lo <= 1);
+        named.peek().is_some() && named.all(|(i, _)| short(i))
     }
 
     fn tiles_of(&mut self, op: &'m Op) -> Vec<TileBlock> {
         let module = self.module;
         let mut out = Vec::new();
-        for (n, unit) in module.units.iter().enumerate() {
+        // The root file's own blocks come last: they count more than those of the files that it imports.
+        for (n, unit) in module.units.iter().enumerate().rev() {
             for item in &unit.file.items {
                 if let Item::Tile(t) = item
                     && t.op.text == op.name.text
@@ -90,6 +111,8 @@ impl<'m> Elab<'m> {
                 }
             }
         }
+        // So does what is said of one definition, or of some targets.
+        out.sort_by_key(|t| (t.def.is_some(), !t.targets.is_empty()));
         out
     }
 }
@@ -120,7 +143,55 @@ pub fn check_blocks(module: &Module) -> Vec<Diagnostic> {
             _ => {}
         }
     }
+    said_once(module, &mut diags);
     diags
+}
+
+/// A setting as it was said: op, definition, key, axis.
+type Said<'m> = (&'m str, Option<&'m str>, &'m str, Option<&'m str>);
+
+/// Reports what the blocks of the root file say twice of the same kernels on the same target. What is said without
+/// targets may be said again for some.
+fn said_once(module: &Module, diags: &mut Vec<Diagnostic>) {
+    let mut said: Vec<(Said, &[Name], Span)> = Vec::new();
+    let blocks = module.root().file.items.iter().filter_map(|i| match i {
+        Item::Tile(t) => Some(t),
+        _ => None,
+    });
+    for t in blocks {
+        for s in &t.settings {
+            for (axis, at) in places(s) {
+                let what =
+                    (t.op.text.as_str(), t.def.as_ref().map(|d| d.text.as_str()), s.key.text.as_str(), axis);
+                let meets = |others: &[Name]| {
+                    let common = |a: &Name| others.iter().any(|b| same_target(&a.text, &b.text));
+                    t.targets.iter().any(common) || t.targets.is_empty() && others.is_empty()
+                };
+                if let Some((.., first)) = said.iter().find(|(w, targets, _)| *w == what && meets(targets)) {
+                    let axis = axis.map_or(String::new(), |a| format!(" {a}"));
+                    let d = Diagnostic::error("E0610", at, format!("`{}{axis}` is said twice", s.key.text));
+                    let help =
+                        "several values are one set: {64, 128}; for other targets write `tile … for sm_XX`";
+                    diags.push(d.also(*first, "first here").help(help));
+                    continue;
+                }
+                said.push((what, &t.targets, at));
+            }
+        }
+    }
+}
+
+/// The axes that a setting speaks of, with their places.
+fn places(s: &Setting) -> Vec<(Option<&str>, Span)> {
+    match &s.value {
+        SettingValue::One(_) => vec![(None, s.span)],
+        SettingValue::Axes(all) => all.iter().map(|(a, _)| (Some(a.text.as_str()), a.span)).collect(),
+    }
+}
+
+/// `sm_90` covers `sm_90a`.
+fn same_target(a: &str, b: &str) -> bool {
+    a == b || a.strip_suffix('a') == Some(b) || b.strip_suffix('a') == Some(a)
 }
 
 fn op_of<'m>(module: &'m Module, name: &Name, diags: &mut Vec<Diagnostic>) -> Option<&'m Op> {
@@ -173,6 +244,7 @@ fn block(op: &Op, t: &Tile, diags: &mut Vec<Diagnostic>) -> TileBlock {
 /// The axes that a block may name.
 struct AxisNames {
     left: BTreeSet<String>,
+    along: BTreeSet<String>,
     any: BTreeSet<String>,
 }
 
@@ -184,17 +256,7 @@ impl AxisNames {
         let mut any = BTreeSet::new();
         for s in stmts {
             for t in &s.targets {
-                let mut names = BTreeSet::new();
-                for slot in t.slots.iter().flatten() {
-                    match slot {
-                        Slot::Axis(n, _) => {
-                            names.insert(n.text.clone());
-                        }
-                        Slot::Expr(e) => scan::each_name(e, &mut |n| {
-                            names.insert(n.text.clone());
-                        }),
-                    }
-                }
+                let names: BTreeSet<String> = t.slots.iter().flatten().flat_map(slot_names).collect();
                 any.extend(names.iter().cloned());
                 if def.is_some() || last.is_none_or(|l| l == t.name.text) {
                     left.extend(names);
@@ -202,8 +264,48 @@ impl AxisNames {
             }
         }
         // What a definition reads may be computed in its kernel, so a kernel's folds may be anyone's.
-        op.body.iter().for_each(|s| folds(&s.value, &mut any));
-        AxisNames { left, any }
+        let mut along = recurrence_axes(op);
+        op.body.iter().for_each(|s| folds(&s.value, &mut along));
+        any.extend(along.iter().cloned());
+        AxisNames { left, along, any }
+    }
+}
+
+/// The axes along which recurrences step: where a definition is read before it is made, at another index.
+fn recurrence_axes(op: &Op) -> BTreeSet<String> {
+    let mut out = BTreeSet::new();
+    for (i, s) in op.body.iter().enumerate().filter(|(_, s)| s.assign == Assign::Set) {
+        for t in &s.targets {
+            for reader in &op.body[..=i] {
+                steps(&reader.value, t, &mut out);
+            }
+        }
+    }
+    out
+}
+
+fn steps(e: &Expr, t: &girih_dsl::ast::Target, out: &mut BTreeSet<String>) {
+    if let ExprKind::Read { name, index: Some(index) } = &e.kind
+        && name.text == t.name.text
+    {
+        let slots = t.slots.iter().flatten();
+        let moved = slots.zip(index).filter(|(slot, i)| match (slot_names(slot).as_slice(), scan::bare(i)) {
+            ([own], Some(n)) => *own != n.text,
+            _ => true,
+        });
+        out.extend(moved.flat_map(|(slot, _)| slot_names(slot)));
+    }
+    scan::children(e).into_iter().for_each(|c| steps(c, t, out));
+}
+
+fn slot_names(slot: &Slot) -> Vec<String> {
+    match slot {
+        Slot::Axis(n, _) => vec![n.text.clone()],
+        Slot::Expr(e) => {
+            let mut names = Vec::new();
+            scan::each_name(e, &mut |n| names.push(n.text.clone()));
+            names
+        }
     }
 }
 
@@ -243,7 +345,8 @@ fn setting(
     match (&s.value, wants) {
         (SettingValue::One(c), Axes::No) => put(None, c),
         (SettingValue::One(_), _) => {
-            let axis = axes.left.iter().next().map_or("m", String::as_str);
+            let of = if wants == Axes::Along { &axes.along } else { &axes.left };
+            let axis = of.iter().next().map_or("m", String::as_str);
             let d = Diagnostic::error("E0605", s.span, format!("`{key}` is said of axes"));
             diags.push(d.help(format!("write {key} {axis} = …")));
         }
@@ -252,19 +355,30 @@ fn setting(
             diags.push(d.help(format!("write {key} = …")));
         }
         (SettingValue::Axes(all), _) => {
-            let known = if wants == Axes::Left { &axes.left } else { &axes.any };
+            let known = match wants {
+                Axes::Left => &axes.left,
+                Axes::Along => &axes.along,
+                _ => &axes.any,
+            };
             for (axis, c) in all {
                 put(Some(axis), c);
             }
             for (axis, _) in all.iter().filter(|(a, _)| known_def && !known.contains(&a.text)) {
-                let d = Diagnostic::error(
-                    "E0606",
-                    axis.span,
-                    format!("`{key}` knows no axis `{}` here", axis.text),
-                );
+                let what = match wants == Axes::Along && axes.any.contains(&axis.text) {
+                    true => {
+                        format!("nothing is folded along `{}`: `{key}` cuts folds and recurrences", axis.text)
+                    }
+                    false => format!("`{key}` knows no axis `{}` here", axis.text),
+                };
+                let d = Diagnostic::error("E0606", axis.span, what);
                 let names: Vec<&str> = known.iter().map(String::as_str).collect();
+                let left = axes.left.contains(&axis.text);
                 diags.push(d.help(match names.is_empty() {
-                    true => "the definition has no axes".to_string(),
+                    true if left => format!("cut `{0}` with block {0} = …", axis.text),
+                    true => "take it out: there is no such axis".to_string(),
+                    false if left => {
+                        format!("cut `{0}` with block {0} = …; {key} has {1}", axis.text, names.join(", "))
+                    }
                     false => format!("the axes are {}", names.join(", ")),
                 }));
             }

@@ -3,9 +3,10 @@
 
 use super::contract_pattern::ContractShape;
 use super::contract_tile::Wishes;
-use super::fold_loop::FoldLoop;
+use super::fold_boxes::LINE;
+use super::fold_loop::{FoldLoop, Goes, Parts};
 use super::fold_pattern::{self, Chain};
-use super::{Lowering, MAX_GRID_X, Refusal, contract, map};
+use super::{Lowering, MAX_GRID_X, Refusal, contract, fold_exact, fold_parts, map};
 use crate::ir::graph::{Define, Graph, Stmt as GraphStmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::tile::{Arrange, Side, Tile, TileDim};
@@ -18,7 +19,8 @@ pub fn is_on(target: &Target) -> bool {
 
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
     let [stmt] = k.stmts[..] else { return map::lower(cx, k) };
-    let GraphStmt::Define(d) = &cx.graph.stmts[stmt] else { return map::lower(cx, k) };
+    let graph = cx.graph;
+    let GraphStmt::Define(d) = &graph.stmts[stmt] else { return map::lower(cx, k) };
     let chain = chain(cx, d, stmt);
     match chain {
         Some(chain) => build(cx, k, d, &chain),
@@ -42,15 +44,27 @@ pub struct Layout {
     pub rows: u32,
     pub step: u32,
     pub stages: u32,
+    /// Blocks that share the terms.
+    pub split: u32,
 }
 
 /// What the form chooses by itself: a block's matrices fit its shared memory for all columns that it takes.
-const OWN: Layout = Layout { rows: 128, step: 128, stages: 2 };
+const OWN: Layout = Layout { rows: 128, step: 128, stages: 2, split: 1 };
 /// The same where a third warpgroup finds registers: its tensor cores wait less for exponentials.
-const NARROW: Layout = Layout { rows: 192, step: 128, stages: 4 };
-const ROWS: [i64; 2] = [128, 192];
+const NARROW: Layout = Layout { rows: 192, step: 128, stages: 4, split: 1 };
+/// Where the wider matrices leave less room.
+const SHORT: [Layout; 2] = [Layout { step: 64, stages: 3, ..OWN }, Layout { step: 64, ..OWN }];
+/// A few rows: the more copies under way, the better.
+const FEW: [Layout; 4] = [
+    Layout { rows: 64, stages: 4, ..OWN },
+    Layout { rows: 64, stages: 3, ..OWN },
+    Layout { rows: 64, ..OWN },
+    Layout { rows: 64, step: 64, ..OWN },
+];
+const ROWS: [i64; 3] = [64, 128, 192];
 const STEPS: [i64; 3] = [64, 128, 192];
 const STAGES: [i64; 3] = [2, 3, 4];
+const SPLITS: [i64; 6] = [1, 2, 4, 8, 16, 32];
 /// Registers that a thread needs beside its accumulators, scores and weights.
 const OTHERS: i64 = 24;
 /// Bytes of shared memory that are kept free for barriers and alignment.
@@ -61,7 +75,20 @@ impl Layout {
     fn own(chain: &Chain, target: &Target) -> Layout {
         let blocks = ContractShape::points(&chain.outer.batch) * (chain.sizes()[0] / NARROW.rows as i64);
         let many = blocks >= 4 * target.sms as i64;
-        if many && NARROW.why_not(chain, target).is_none() { NARROW } else { OWN }
+        let first = if many { NARROW } else { OWN };
+        let few: &[Layout] = if chain.sizes()[0] <= 64 { &FEW } else { &[] };
+        let mut all = few.iter().copied().chain([first, OWN]).chain(SHORT);
+        let mut own = all.find(|l| l.why_not(chain, target).is_none()).unwrap_or(OWN);
+        own.split = own.best_split(chain, target);
+        own
+    }
+
+    fn best_split(&self, chain: &Chain, target: &Target) -> u32 {
+        let [rows, _, terms, _] = chain.sizes();
+        let (block, step) = (self.rows as i64, self.step as i64);
+        let tiles = ContractShape::points(&chain.outer.batch) * ((rows + block - 1) / block);
+        let steps = (terms as f64 * chain.share() / step as f64).ceil() as i64;
+        fold_parts::best(chain, tiles, steps, target.sms as i64)
     }
 
     /// Registers of a thread that multiplies: the warpgroups share those of a multiprocessor with the one that loads.
@@ -70,7 +97,7 @@ impl Layout {
     }
 
     fn needs(&self, what: &str) -> String {
-        let Layout { rows, step, stages } = self;
+        let Layout { rows, step, stages, .. } = self;
         format!("{rows} rows by steps of {step} terms in {stages} stages need {what}")
     }
 
@@ -78,11 +105,13 @@ impl Layout {
     fn why_not(&self, chain: &Chain, target: &Target) -> Option<String> {
         let [_, terms, _, columns] = chain.sizes();
         let (rows, step, stages) = (self.rows as i64, self.step as i64, self.stages as i64);
+        let lines = |n: i64| (n + LINE - 1) / LINE * LINE;
+        let (terms, across) = (lines(terms), lines(columns));
         let registers = columns / 2 + step / 2 + step / 4 + OTHERS;
         if registers > self.registers() as i64 {
             return Some(format!("{registers} registers for a thread that has {}", self.registers()));
         }
-        let bytes = 2 * (rows * terms + stages * step * (terms + columns)) + SPARE;
+        let bytes = 2 * (rows * terms + stages * step * (terms + across)) + SPARE;
         let room = target.shared_per_block as i64;
         (bytes > room).then(|| format!("{bytes} bytes of shared memory in a block that has {room}"))
     }
@@ -98,6 +127,7 @@ pub fn space(graph: &Graph, k: &PlanKernel, target: &Target) -> Vec<super::Choic
     let (rows, term) = axes(&chain);
     let mut space =
         vec![super::Choice::ints("step", &term, &STEPS), super::Choice::ints("stages", "", &STAGES)];
+    space.push(super::Choice::ints("split", &term, &SPLITS));
     space.extend(rows.map(|rows| super::Choice::ints("block", &rows, &ROWS)));
     space
 }
@@ -120,6 +150,7 @@ fn layout(cx: &Lowering, k: &PlanKernel, d: &Define, chain: &Chain) -> Result<La
             "block" if Some(axis) == rows.as_ref() => (&ROWS, &mut layout.rows),
             "step" if *axis == term => (&STEPS, &mut layout.step),
             "stages" => (&STAGES, &mut layout.stages),
+            "split" if *axis == term => (&SPLITS, &mut layout.split),
             // A block has all columns.
             "block" if Some(axis.as_str()) == columns && wishes.int(key, axis)? >= Some(chain.sizes()[3]) => {
                 continue;
@@ -145,7 +176,8 @@ fn layout(cx: &Lowering, k: &PlanKernel, d: &Define, chain: &Chain) -> Result<La
     }
 }
 
-fn tile(k: &PlanKernel, chain: &Chain, block: u32) -> Tile {
+fn tile(k: &PlanKernel, chain: &Chain, layout: Layout) -> Tile {
+    let block = layout.rows;
     let side = |digits: usize, extent: i64, block: u32, name: &str| {
         let dim = TileDim { name: name.into(), digits: 0..digits, extent, block: block as i64 };
         Side { dims: vec![dim], block }
@@ -156,10 +188,10 @@ fn tile(k: &PlanKernel, chain: &Chain, block: u32) -> Tile {
         name: k.name.clone(),
         batch: ContractShape::points(&chain.outer.batch),
         m: side(chain.outer.m.len(), rows, block, "rows"),
-        n: side(chain.outer.n.len(), columns, columns as u32, "columns"),
+        n: side(chain.outer.n.len(), columns, (columns as u32).next_multiple_of(8), "columns"),
         arrange: Arrange::Groups { m: groups },
         threads: 128 * (groups + 1),
-        split: 1,
+        split: layout.split as i64,
         swizzle: 1,
         folds: Vec::new(),
         resident: None,
@@ -172,20 +204,32 @@ fn tile(k: &PlanKernel, chain: &Chain, block: u32) -> Tile {
     }
 }
 
-fn build<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel, d: &Define, chain: &Chain) -> Result<(), Refusal> {
+fn build<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel, d: &'a Define, chain: &Chain) -> Result<(), Refusal> {
     let layout = layout(cx, k, d, chain)?;
-    let tile = tile(k, chain, layout.rows);
-    let blocks = tile.batch.checked_mul(tile.m.tiles()).filter(|&n| n <= MAX_GRID_X);
+    let tile = tile(k, chain, layout);
+    let blocks = tile.batch.checked_mul(tile.m.tiles() * tile.split as i64).filter(|&n| n <= MAX_GRID_X);
     let Some(blocks) = blocks else {
         return Err(Refusal::new(d.span, "the product needs more blocks than a grid may have"));
     };
+    let parts = (tile.split > 1).then(|| fold_parts::workspace(cx, k, &tile));
+    let flags = if parts.is_none() { fold_exact::flags(cx, k, chain) } else { None };
     let mut e = cx.emit(&k.name);
     e.kernel.grid = [blocks as u32, 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
     e.kernel.min_blocks = 1;
     let home = |t: TensorId| cx.home(t).clone();
     e.line(d.span);
-    FoldLoop::new(&mut e, chain, &tile, layout).emit(&mut e, &cx.facts, &home);
+    let goes = match parts {
+        Some(Parts { accs, tops, sums }) => {
+            let [accs, tops, sums] = [accs, tops, sums].map(|b| e.pointer(b, true));
+            Goes::Parts(Parts { accs, tops, sums })
+        }
+        None => Goes::Whole(flags.map(|f| e.pointer(f, true))),
+    };
+    FoldLoop::new(&mut e, chain, &tile, layout).emit(&mut e, &cx.facts, &home, &goes);
     cx.launch(e);
-    Ok(())
+    if let Some(parts) = parts {
+        return fold_parts::combine(cx, k, d, chain, &tile, parts);
+    }
+    flags.map_or(Ok(()), |f| fold_exact::lower(cx, k, d, chain, f))
 }

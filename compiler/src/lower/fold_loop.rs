@@ -13,18 +13,19 @@ use super::contract_operand::Ground;
 use super::fold_boxes::{Boxes, LINE};
 use super::fold_form::Layout;
 use super::fold_pattern::Chain;
-use super::fold_scores::{MINUS_INFINITY, Scores, Thread, lane_column};
+use super::fold_scores::{MINUS_INFINITY, Scores, Thread, lane_column, term};
 use super::home::Home;
 use super::hopper_ring::Cursor;
 use super::index::Facts;
 use super::map::decode;
-use super::scalar::{Emit, Num, cast, cmp, int_op, lit32, lit64, sub};
+use super::scalar::{Emit, Num, and, cast, cmp, int_op, lit32, lit64, sub};
 use crate::ir::graph::TensorId;
 use crate::ir::simt::{
-    ArrayId, CmpOp, Expr, IntOp, Intrinsic, ParamId, Place, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll,
-    VarId,
+    ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, ParamId, Place, SharedId, ShuffleKind, Special, Stmt, Ty,
+    Unroll, VarId,
 };
 use crate::ir::tile::{Arrange, Tile};
+use crate::pass::cascade;
 use crate::vocab::approx::Approx;
 use crate::vocab::dtype::{self, DType, Value};
 use crate::vocab::func::Func;
@@ -65,6 +66,22 @@ enum Gate {
     TermsEmpty,
 }
 
+/// Where the results of a block go.
+pub enum Goes {
+    /// To the statement's target; with flags of the rows that are not finite.
+    Whole(Option<ParamId>),
+    /// Sums over a part of the terms, to be combined by another kernel.
+    Parts(Parts<ParamId>),
+}
+
+/// For each part and row the accumulators, the greatest score and the sum of the weights.
+#[derive(Clone, Copy)]
+pub struct Parts<T> {
+    pub accs: T,
+    pub tops: T,
+    pub sums: T,
+}
+
 /// A thread's registers.
 struct State {
     acc: ArrayId,
@@ -84,7 +101,7 @@ fn f32_call(f: Func, args: Vec<Expr>) -> Expr {
     Expr::Call(f, args)
 }
 
-fn exp2(x: Expr) -> Expr {
+pub fn exp2(x: Expr) -> Expr {
     Expr::Approx(Approx::Exp2, vec![x])
 }
 
@@ -103,15 +120,18 @@ impl<'x> FoldLoop<'x> {
         };
         let [_, terms, _, columns] = chain.sizes();
         let Layout { step, stages, .. } = layout;
+        let lines = |n: i64| ((n + LINE - 1) / LINE * LINE) as u32;
+        // Where columns are contiguous, they come in lines.
+        let across = if chain.v.k_major { tile.n.block } else { lines(columns) };
         let mut matrix = |boxes: &'x Boxes, name: &str, rows: u32, terms: u32, stages: u32| {
             let shared =
                 e.kernel.shared(format!("{name}_tile"), chain.dtype, stages * rows * terms, ATOM as u32);
             let map = e.tensor_map(boxes.tensor, None, &format!("{name}_map"), boxes.map(rows));
             Matrix { boxes, shared, map, rows, terms }
         };
-        let a = matrix(&chain.a, "a", tile.m.block, terms as u32, 1);
-        let b = matrix(&chain.b, "b", step, terms as u32, stages);
-        let v = matrix(&chain.v, "v", columns as u32, step, stages);
+        let a = matrix(&chain.a, "a", tile.m.block, lines(terms), 1);
+        let b = matrix(&chain.b, "b", step, lines(terms), stages);
+        let v = matrix(&chain.v, "v", across, step, stages);
         let barriers = e.kernel.shared("barriers", DType::I64, 4 * stages + 1, 8);
         let main = FoldLoop { chain, tile, layout, a, b, v, barriers, groups };
         main.init(e);
@@ -143,29 +163,40 @@ impl<'x> FoldLoop<'x> {
     }
 
     /// The whole kernel after `new`.
-    pub fn emit(&self, e: &mut Emit, facts: &Facts, home: &dyn Fn(TensorId) -> Home) {
+    pub fn emit(&self, e: &mut Emit, facts: &Facts, home: &dyn Fn(TensorId) -> Home, goes: &Goes) {
         let place = self.locate(e);
         let scores = Scores::new(e, self.chain, self.tile, self.layout.step, &place.m[0]);
-        let (first, count) = scores.steps(e);
+        let (first, count) = scores.steps(e, &place.part);
         // Equal over a warp, said so that it is kept in a uniform register.
         let group = e.kernel.var("group", Ty::I32);
         let value = over(Expr::Special(Special::Warp), 4);
         e.push(Stmt::Shuffle { var: group, kind: ShuffleKind::Index, value, lane: lit32(0) });
         let loads = cmp(CmpOp::Eq, Expr::Var(group), lit32(0));
+        // Two warpgroups alone need not share.
+        let shares = self.groups > 1;
         e.if_else(
             loads,
             |e| {
-                call(e, Intrinsic::SetMaxRegisters { more: false, count: LOADING }, Vec::new());
+                if shares {
+                    call(e, Intrinsic::SetMaxRegisters { more: false, count: LOADING }, Vec::new());
+                }
                 let one = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
                 e.if_then(one, |e| self.load(e, &place, &first, &count));
             },
             |e| {
-                call(
-                    e,
-                    Intrinsic::SetMaxRegisters { more: true, count: self.layout.registers() as u16 },
-                    Vec::new(),
-                );
-                let acc = self.multiply(e, &Expr::Var(group), &place, &scores, &first, &count);
+                if shares {
+                    let count = self.layout.registers() as u16;
+                    call(e, Intrinsic::SetMaxRegisters { more: true, count }, Vec::new());
+                }
+                let (state, thread) = self.multiply(e, &Expr::Var(group), &place, &scores, &first, &count);
+                if let Goes::Parts(parts) = goes {
+                    return self.store_part(e, &state, &place, parts);
+                }
+                self.finish(e, &state, &scores, &thread);
+                let acc = state.acc;
+                if let Goes::Whole(Some(flags)) = goes {
+                    self.note(e, acc, &place, *flags);
+                }
                 let ground = Ground { graph: e.graph, facts, shape: &self.chain.outer, home };
                 Epilogue { shape: &self.chain.outer, tile: self.tile }.store(e, &ground, &place, &[acc]);
             },
@@ -175,7 +206,15 @@ impl<'x> FoldLoop<'x> {
     /// The block's rows. Where the number of steps grows with the row, the longest come first.
     fn locate(&self, e: &mut Emit) -> Where {
         let tiles = self.tile.m.tiles();
-        let id = Expr::Special(Special::BlockX);
+        let block = Expr::Special(Special::BlockX);
+        let parts = self.tile.split as i64;
+        let (part, id) = match parts {
+            1 => (lit32(0), block),
+            _ => {
+                let part = e.named("part", Ty::I32, modulo(block.clone(), parts));
+                (part, e.named("id", Ty::I32, over(block, parts)))
+            }
+        };
         let number = if self.tile.batch == 1 { id.clone() } else { modulo(id.clone(), tiles) };
         let number = e.named("tile", Ty::I32, number);
         let last_first = self.chain.bounds.iter().any(|b| b.upper && b.row);
@@ -185,15 +224,7 @@ impl<'x> FoldLoop<'x> {
         let extents: Vec<i64> = self.chain.outer.batch.iter().map(|d| d.extent).collect();
         let batch = decode(e, Num { expr: batch_number.clone(), ty: Ty::I32 }, &extents);
         let m0 = e.named("m0", Ty::I32, times(number, self.tile.m.block as i64));
-        Where {
-            batch,
-            batch_number,
-            m: vec![m0],
-            n: vec![lit32(0)],
-            part: lit32(0),
-            chosen: None,
-            tail: None,
-        }
+        Where { batch, batch_number, m: vec![m0], n: vec![lit32(0)], part, chosen: None, tail: None }
     }
 
     fn wait(&self, e: &mut Emit, gate: Gate, c: Cursor) {
@@ -243,8 +274,8 @@ impl<'x> FoldLoop<'x> {
         scores: &Scores,
         first: &Expr,
         count: &Expr,
-    ) -> ArrayId {
-        let columns = self.v.rows;
+    ) -> (State, Thread) {
+        let columns = self.tile.n.block;
         let acc = e.kernel.array("acc", Ty::F32, columns / 2);
         contract_mma::clear(e, acc, columns / 2, dtype::Ty::F32);
         let two = |e: &mut Emit, name: &str, v: Expr| [(); 2].map(|()| e.let_var(name, Ty::F32, v.clone()));
@@ -255,11 +286,21 @@ impl<'x> FoldLoop<'x> {
             top: two(e, "top", MINUS_INFINITY),
             sum: two(e, "sum", ZERO),
         };
+        let tops = state.top;
         let rows = [0, 1].map(|r| self.row_digits(e, place, r));
         let column = e.named("column", Ty::I32, lane_column());
-        let thread = Thread { batch: &place.batch, rows: &rows, column };
+        let thread = Thread { batch: place.batch.clone(), rows, column };
         let mine = int_op(IntOp::Sub, group.clone(), lit32(1));
         let mine = e.named("rows", Ty::I32, times(mine, 64 * LINE));
+        if let Some(state) = &self.chain.cascade.state
+            && let Some(least) = state.least
+        {
+            for r in 0..2 {
+                let least = scores.of_row(e, least, &thread, r);
+                let scaled = f32_call(Func::Mul, vec![least, log2(state)]);
+                e.push(Stmt::Set(tops[r], scaled));
+            }
+        }
         let a = self.a.descriptor(e, "a_matrix", &mine);
         let b = self.b.descriptor(e, "b_matrix", &lit32(0));
         let v = self.v.descriptor(e, "v_matrix", &lit32(0));
@@ -297,7 +338,9 @@ impl<'x> FoldLoop<'x> {
             call(e, Intrinsic::WgmmaWait(0), Vec::new());
             self.give_back(e, Gate::TermsEmpty, before);
             before.advance(e, self.layout.stages);
-            self.shrink(e, &state, &factors);
+            if let Some(factors) = factors {
+                self.scale(e, state.acc, &factors);
+            }
             self.pack(e, &state);
         });
         let (lo, step) = (lit32(1), lit32(1));
@@ -307,8 +350,7 @@ impl<'x> FoldLoop<'x> {
         call(e, Intrinsic::WgmmaFence, Vec::new());
         self.start_terms(e, &v, before, &state);
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
-        self.finish(e, &state);
-        acc
+        (state, thread)
     }
 
     fn row_digits(&self, e: &mut Emit, place: &Where, r: i32) -> Vec<Num> {
@@ -326,9 +368,10 @@ impl<'x> FoldLoop<'x> {
     /// The products of a step's scores.
     fn start_scores(&self, e: &mut Emit, a: &Expr, b: &Expr, at: Cursor, s: &State) {
         let stage = e.named("b_stage", Ty::U64, self.b.stage(b, at));
-        let op =
-            Intrinsic::Wgmma { dtypes: [self.chain.dtype; 2], n: self.layout.step as u16, trans: [false; 2] };
-        for kk in 0..self.a.terms / 16 {
+        let trans = [!self.a.boxes.k_major, !self.b.boxes.k_major];
+        let op = Intrinsic::Wgmma { dtypes: [self.chain.dtype; 2], n: self.layout.step as u16, trans };
+        let terms = self.chain.sizes()[1] as u32;
+        for kk in 0..terms.div_ceil(16) {
             let args = vec![self.a.terms_on(a, kk), self.b.terms_on(&stage, kk), lit32((kk > 0) as i32)];
             let outs = (0..self.layout.step / 2).map(|i| Place::Elem(s.scores, i)).collect();
             e.push(Stmt::Intrinsic { op, outs, args });
@@ -339,28 +382,38 @@ impl<'x> FoldLoop<'x> {
     /// The second product of the weights at hand.
     fn start_terms(&self, e: &mut Emit, v: &Expr, at: Cursor, s: &State) {
         let stage = e.named("v_stage", Ty::U64, self.v.stage(v, at));
-        let (n, trans) = (self.v.rows as u16, !self.v.boxes.k_major);
+        let (n, trans) = (self.tile.n.block as u16, !self.v.boxes.k_major);
         let op = Intrinsic::WgmmaRegs { dtype: self.chain.dtype, n, trans };
         for kk in 0..self.layout.step / 16 {
             let weight = |i: u32| Expr::Elem(s.weights, Box::new(lit32((4 * kk + i) as i32)));
             let mut args: Vec<Expr> = (0..4).map(weight).collect();
             args.extend([self.v.terms_on(&stage, kk), lit32(1)]);
-            let outs = (0..self.v.rows / 2).map(|i| Place::Elem(s.acc, i)).collect();
+            let outs = (0..self.tile.n.block / 2).map(|i| Place::Elem(s.acc, i)).collect();
             e.push(Stmt::Intrinsic { op, outs, args });
         }
         call(e, Intrinsic::WgmmaCommit, Vec::new());
     }
 
     /// Scores to weights, in place; the greatest scores and sums follow. Gives each row's factor.
-    fn weigh(&self, e: &mut Emit, scores: &Scores, thread: &Thread, j0: &Expr, s: &State) -> [Expr; 2] {
+    fn weigh(
+        &self,
+        e: &mut Emit,
+        scores: &Scores,
+        thread: &Thread,
+        j0: &Expr,
+        s: &State,
+    ) -> Option<[Expr; 2]> {
+        let state = self.chain.cascade.state.as_ref();
         let top = [(); 2].map(|()| e.let_var("greatest", Ty::F32, MINUS_INFINITY));
         let groups = self.layout.step / 8;
         let pass = |e: &mut Emit, whole: bool| {
             unrolled(e, "g", groups, |e, g| {
                 scores.emit(e, s.scores, &g, j0, thread, whole, &mut |e, r, at, value| {
                     e.push(Stmt::SetElem(s.scores, at, value.clone()));
-                    let greater = f32_call(Func::Max, vec![Expr::Var(top[r]), value]);
-                    e.push(Stmt::Set(top[r], greater));
+                    if state.is_some() {
+                        let greater = f32_call(Func::Max, vec![Expr::Var(top[r]), value]);
+                        e.push(Stmt::Set(top[r], greater));
+                    }
                 });
             });
         };
@@ -372,8 +425,10 @@ impl<'x> FoldLoop<'x> {
                 e.push(Stmt::If { cond: c, then, otherwise });
             }
         }
+        // Weights without a state are what was evaluated.
+        let state = state?;
         // Exponentials are powers of two.
-        let scale = std::f64::consts::LOG2_E * scores.scale() as f64;
+        let scale = log2_of(state) * scores.scale() as f64;
         let scale = || Expr::Lit(Value::F32(scale as f32));
         let mut factors = Vec::new();
         let mut base = Vec::new();
@@ -400,13 +455,26 @@ impl<'x> FoldLoop<'x> {
                     let score = Expr::Elem(s.scores, Box::new(at.clone()));
                     let x = f32_call(Func::Fma, vec![score, scale(), base[r].clone()]);
                     let weight = e.let_var("weight", Ty::F32, exp2(x));
-                    e.push(Stmt::SetElem(s.scores, at, Expr::Var(weight)));
-                    let sum = f32_call(Func::Add, vec![Expr::Var(s.sum[r]), Expr::Var(weight)]);
-                    e.push(Stmt::Set(s.sum[r], sum));
+                    if let Some(d) = state.divisor.and_then(|d| d.rounded) {
+                        let full = Num { expr: Expr::Var(weight), ty: Ty::F32 };
+                        let rounded = e.rounded(d, full).expr;
+                        e.push(Stmt::Set(weight, rounded));
+                    }
+                    if state.divisor.is_some() {
+                        let sum = f32_call(Func::Add, vec![Expr::Var(s.sum[r]), Expr::Var(weight)]);
+                        e.push(Stmt::Set(s.sum[r], sum));
+                    }
+                    e.scope(|e| {
+                        let mut value = Expr::Var(weight);
+                        if scores.has_more() {
+                            value = scores.weight(e, value, term(j0, &g, thread, w), thread, r);
+                        }
+                        e.push(Stmt::SetElem(s.scores, at, value));
+                    });
                 }
             }
         });
-        [factors[0].clone(), factors[1].clone()]
+        Some([factors[0].clone(), factors[1].clone()])
     }
 
     /// Combines over the four lanes that share a row.
@@ -419,12 +487,8 @@ impl<'x> FoldLoop<'x> {
         }
     }
 
-    fn shrink(&self, e: &mut Emit, s: &State, factors: &[Expr; 2]) {
-        self.scale(e, s.acc, factors);
-    }
-
     fn scale(&self, e: &mut Emit, acc: ArrayId, factors: &[Expr; 2]) {
-        unrolled(e, "g", self.v.rows / 8, |e, g| {
+        unrolled(e, "g", self.tile.n.block / 8, |e, g| {
             for (r, factor) in factors.iter().enumerate() {
                 for w in 0..2 {
                     let at = plus(times(g.clone(), 4), lit32(2 * r as i32 + w));
@@ -447,18 +511,125 @@ impl<'x> FoldLoop<'x> {
         });
     }
 
-    /// Divides by the sum of the weights; rows without any are 0.
-    fn finish(&self, e: &mut Emit, s: &State) {
-        let one = Expr::Lit(Value::F32(1.0));
+    /// Notes for each row whether all its results are finite: 0 times what a condition leaves out may not be.
+    fn note(&self, e: &mut Emit, acc: ArrayId, place: &Where, flags: ParamId) {
+        let most = Expr::Lit(Value::F32(f32::MAX));
+        let rows = self.tile.m.points();
+        for r in 0..2 {
+            let noted = e.let_var("noted", Ty::I32, lit32(0));
+            unrolled(e, "g", self.tile.n.block / 8, |e, g| {
+                for w in 0..2 {
+                    let at = plus(times(g.clone(), 4), lit32(2 * r + w));
+                    let size = f32_call(Func::Abs, vec![Expr::Elem(acc, Box::new(at))]);
+                    let finite = cmp(CmpOp::Le, size, most.clone());
+                    let value =
+                        Expr::Select(Box::new(finite), Box::new(Expr::Var(noted)), Box::new(lit32(1)));
+                    e.push(Stmt::Set(noted, value));
+                }
+            });
+            for mask in [1, 2] {
+                let other = e.kernel.var("other", Ty::I32);
+                let (kind, value) = (ShuffleKind::Xor, Expr::Var(noted));
+                e.push(Stmt::Shuffle { var: other, kind, value, lane: lit32(mask) });
+                e.push(Stmt::Set(noted, int_op(IntOp::Or, Expr::Var(noted), Expr::Var(other))));
+            }
+            let local = Accumulators::of(self.tile).row(lit32(r));
+            let row = e.named("row", Ty::I32, plus(place.m[0].clone(), local));
+            let first = cmp(CmpOp::Eq, modulo(Expr::Special(Special::Lane), 4), lit32(0));
+            let inside = cmp(CmpOp::Lt, row.clone(), lit32(rows as i32));
+            e.if_then(and(first, inside), |e| {
+                let at = plus(times(place.batch_number.clone(), rows), row.clone());
+                e.push(Stmt::Store(Mem::Global(flags), at, Expr::Var(noted)));
+            });
+        }
+    }
+
+    /// Stores what a block has of its rows after its part of the terms.
+    fn store_part(&self, e: &mut Emit, s: &State, place: &Where, parts: &Parts<ParamId>) {
+        let (rows, columns) = (self.tile.m.points(), self.tile.n.points());
+        for r in 0..2 {
+            if self.chain.cascade.state.is_some() {
+                self.over_lanes(e, s.sum[r], Func::Add);
+            }
+            let local = Accumulators::of(self.tile).row(lit32(r as i32));
+            let row = e.named("row", Ty::I32, plus(place.m[0].clone(), local));
+            let inside = cmp(CmpOp::Lt, row.clone(), lit32(rows as i32));
+            e.if_then(inside, |e| {
+                let batch = plus(times(place.part.clone(), self.tile.batch), place.batch_number.clone());
+                let line = e.named("line", Ty::I32, plus(times(batch, rows), row.clone()));
+                let first = cmp(CmpOp::Eq, modulo(Expr::Special(Special::Lane), 4), lit32(0));
+                e.if_then(first, |e| {
+                    e.push(Stmt::Store(Mem::Global(parts.tops), line.clone(), Expr::Var(s.top[r])));
+                    e.push(Stmt::Store(Mem::Global(parts.sums), line.clone(), Expr::Var(s.sum[r])));
+                });
+                let start = plus(times(line, columns), lane_column());
+                let start = e.named("start", Ty::I32, start);
+                unrolled(e, "g", self.tile.n.block / 8, |e, g| {
+                    for w in 0..2 {
+                        let at = plus(times(g.clone(), 4), lit32(2 * r as i32 + w));
+                        let value = Expr::Elem(s.acc, Box::new(at));
+                        let to = plus(start.clone(), plus(times(g.clone(), 8), lit32(w)));
+                        let store = |e: &mut Emit| e.push(Stmt::Store(Mem::Global(parts.accs), to, value));
+                        if columns % 8 == 0 {
+                            store(e);
+                        } else {
+                            let column = plus(plus(times(g.clone(), 8), lane_column()), lit32(w));
+                            e.if_then(cmp(CmpOp::Lt, column, lit32(columns as i32)), store);
+                        }
+                    }
+                });
+            });
+        }
+    }
+
+    /// Divides by the sum of the weights.
+    fn finish(&self, e: &mut Emit, s: &State, scores: &Scores, thread: &Thread) {
+        let Some(state) = &self.chain.cascade.state else { return };
+        if state.divisor.is_none() && state.guard {
+            return;
+        }
         let factors = [0, 1].map(|r| {
-            self.over_lanes(e, s.sum[r], Func::Add);
-            let none = cmp(CmpOp::Eq, Expr::Var(s.sum[r]), ZERO);
-            let inverse = f32_call(Func::Div, vec![one.clone(), Expr::Var(s.sum[r])]);
-            let inverse = e.named("inverse", Ty::F32, inverse);
-            e.named("by", Ty::F32, Expr::Select(Box::new(none), Box::new(ZERO), Box::new(inverse)))
+            if state.divisor.is_some() {
+                self.over_lanes(e, s.sum[r], Func::Add);
+            }
+            let extra = state.divisor.and_then(|d| d.extra).map(|x| scores.of_row(e, x, thread, r));
+            factor(e, state, &Expr::Var(s.top[r]), Expr::Var(s.sum[r]), extra)
         });
         self.scale(e, s.acc, &factors);
     }
+}
+
+/// By what a row's accumulators are multiplied at last. Rows without any score are 0, or NaN where nothing guards
+/// against that.
+pub fn factor(e: &mut Emit, state: &cascade::State, top: &Expr, sum: Expr, extra: Option<Expr>) -> Expr {
+    let one = Expr::Lit(Value::F32(1.0));
+    let mut by = one.clone();
+    let mut none = cmp(CmpOp::Eq, top.clone(), MINUS_INFINITY);
+    if state.divisor.is_some() {
+        let sum = match extra {
+            None => sum,
+            Some(x) => {
+                let minus = f32_call(Func::Neg, vec![top.clone()]);
+                let x = f32_call(Func::Fma, vec![x, log2(state), minus]);
+                e.named("sum", Ty::F32, f32_call(Func::Add, vec![sum, exp2(x)]))
+            }
+        };
+        if state.guard {
+            none = cmp(CmpOp::Eq, sum.clone(), ZERO);
+        }
+        by = e.named("inverse", Ty::F32, f32_call(Func::Div, vec![one, sum]));
+    }
+    let nothing = if state.guard { ZERO } else { Expr::Lit(Value::F32(f32::NAN)) };
+    e.named("by", Ty::F32, Expr::Select(Box::new(none), Box::new(nothing), Box::new(by)))
+}
+
+/// By what a score is multiplied so that its exponential is a power of two.
+fn log2_of(state: &cascade::State) -> f64 {
+    if state.base2 { 1.0 } else { std::f64::consts::LOG2_E }
+}
+
+fn log2(state: &cascade::State) -> Expr {
+    Expr::Lit(Value::F32(log2_of(state) as f32))
 }
 
 impl Matrix<'_> {

@@ -17,8 +17,11 @@ use crate::vocab::dtype::{DType, Ty, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
 
-/// Rows and terms of the sum below which kernels of their own are taken.
+/// Terms of the sum below which kernels of their own are taken.
 const LEAST: i64 = 128;
+
+/// Most terms of the scores, and columns.
+const WIDEST: i64 = 256;
 
 /// Why an ordinary product is none: not worth saying.
 pub const NO_FOLD: &str = "its terms hold no fold";
@@ -26,6 +29,10 @@ pub const NO_FOLD: &str = "its terms hold no fold";
 /// A chain of two products.
 pub struct Chain {
     pub cascade: Cascade,
+    /// Further conditions of the second product's terms.
+    pub values: Vec<ExprId>,
+    /// Whether what they leave out may be infinite or NaN and must not show.
+    pub strict: bool,
     /// Scores: rows of `a` by columns of `b`, which are the terms of the second product.
     pub inner: ContractShape,
     /// The second product; its first factor are the weights.
@@ -51,6 +58,23 @@ pub struct Bound {
 }
 
 impl Chain {
+    /// The part of all scores that conditions on row and term leave.
+    pub fn share(&self) -> f64 {
+        const SAMPLES: i64 = 64;
+        let rows = self.outer.m.last().map_or(1, |d| d.extent);
+        let terms = self.sizes()[2];
+        let at = |sample: i64| (2 * sample + 1) * rows / (2 * SAMPLES);
+        let taken = |row: i64| {
+            let (mut lo, mut hi) = (0, terms);
+            for b in &self.bounds {
+                let place = if b.row { row + b.at } else { b.at };
+                if b.upper { hi = hi.min(place + 1) } else { lo = lo.max(place) }
+            }
+            (hi - lo).clamp(0, terms) as f64 / terms as f64
+        };
+        (0..SAMPLES).map(|s| taken(at(s))).sum::<f64>() / SAMPLES as f64
+    }
+
     pub fn fold(&self) -> &Contraction {
         &self.outer.folds[0]
     }
@@ -82,14 +106,72 @@ pub fn takes(g: &Graph, d: &Define) -> Result<Chain, String> {
     recognise(g, &Facts::new(g), d, &home)
 }
 
+/// The sum of a definition that may be a chain.
+struct Outer {
+    /// The sum, or the quotient by a sum of its weights.
+    value: ExprId,
+    fold: Fold,
+    /// What the whole sum is divided by.
+    late: Option<ExprId>,
+}
+
 /// The one sum of a definition, over one axis, with a fold inside.
-fn the_sum(g: &Graph, d: &Define) -> Result<(ExprId, Fold), String> {
-    let [r] = inline::outer_folds(g, d.value)[..] else { return Err("not one sum".into()) };
-    let Expr::Fold(f) = g.expr(r).clone() else { return Err("no sum".into()) };
-    let nested = !inline::outer_folds(g, f.body).is_empty();
+fn the_sum(g: &Graph, d: &Define) -> Result<Outer, String> {
+    let folds = inline::outer_folds(g, d.value);
+    let fold = |e: ExprId| match g.expr(e) {
+        Expr::Fold(f) => Some(f.clone()),
+        _ => None,
+    };
+    let nested = |e: &ExprId| fold(*e).is_some_and(|f| !inline::outer_folds(g, f.body).is_empty());
+    let mut late = None;
+    let (value, sum) = match folds[..] {
+        [r] => (r, r),
+        [] => return Err("no sum".into()),
+        _ => {
+            let (value, sum, by) = quotient(g, d.value).ok_or("not one sum")?;
+            late = Some(by);
+            (value, sum)
+        }
+    };
+    let f = fold(sum).ok_or("no sum")?;
     match f.axes[..] {
-        [_] if nested && f.combine == Combine::Builtin(Monoid::Sum) => Ok((r, f)),
+        [_] if nested(&sum) && f.combine == Combine::Builtin(Monoid::Sum) => {
+            Ok(Outer { value, fold: f, late })
+        }
         _ => Err(NO_FOLD.into()),
+    }
+}
+
+/// The one quotient of a sum by what has folds, outside which the value has none.
+fn quotient(g: &Graph, value: ExprId) -> Option<(ExprId, ExprId, ExprId)> {
+    let mut e = value;
+    loop {
+        let with: Vec<ExprId> =
+            g.children(e).into_iter().filter(|&c| !inline::outer_folds(g, c).is_empty()).collect();
+        match (g.expr(e), &with[..]) {
+            (Expr::Call(Func::Div, a), [_, _]) if matches!(g.expr(a[0]), Expr::Fold(_)) => {
+                return Some((e, a[0], a[1]));
+            }
+            (Expr::Fold(_), _) => return None,
+            (_, &[one]) => e = one,
+            _ => return None,
+        }
+    }
+}
+
+/// The factors of a sum's terms and the conditions under which terms are taken.
+fn terms(g: &Graph, f: &Fold) -> Result<(ExprId, ExprId, Vec<ExprId>), String> {
+    let (mut body, mut conds) = (f.body, Vec::from_iter(f.cond));
+    // `c ? x : 0` is the sum of x where c.
+    while let Expr::Select(c, a, b) = *g.expr(body)
+        && matches!(g.expr(b), Expr::Lit(Value::F32(v)) if *v == 0.0)
+    {
+        conds.push(c);
+        body = a;
+    }
+    match g.expr(body) {
+        Expr::Call(Func::Mul, args) => Ok((args[0], args[1], conds)),
+        _ => Err("terms that are no products".into()),
     }
 }
 
@@ -99,28 +181,70 @@ pub fn recognise(
     d: &Define,
     home: &dyn Fn(TensorId) -> Home,
 ) -> Result<Chain, String> {
-    let (r, f) = the_sum(g, d)?;
+    let Outer { value, fold: f, late } = the_sum(g, d)?;
     let axis = f.axes[0];
     let mut facts = facts::Facts::default();
-    let Expr::Call(Func::Mul, args) = g.expr(f.body) else { return Err("terms that are no products".into()) };
-    let (term, other) = match facts.has_fold(g, args[0]) {
-        true => (args[0], args[1]),
-        false => (args[1], args[0]),
-    };
+    let (x, y, values) = terms(g, &f)?;
+    let (term, other) = if facts.has_fold(g, x) { (x, y) } else { (y, x) };
     if facts.has_fold(g, other) {
         return Err("two factors with folds".into());
     }
-    let cascade = cascade::of_term(g, &mut facts, term, axis)?;
-    if !cascade::same_condition(&cascade, f.cond) {
-        return Err("a condition that the weights do not have".into());
+    if values.iter().any(|&c| facts.has_fold(g, c)) {
+        return Err("a condition with a loop".into());
     }
+    let cascade = cascade::of_term(g, &mut facts, term, axis, &values, late)?;
+    let strict = !values.is_empty();
+    let values = values.into_iter().filter(|&c| !cascade.implies(g, c)).collect();
     let dtype = cascade.rounded.filter(|d| matches!(d, DType::F16 | DType::BF16));
     let dtype = dtype.ok_or("weights that are not rounded to 16 bits")?;
-    let mut outer = second(g, &mut facts, d, (r, &f), term, other)?;
+    let mut outer = second(g, &mut facts, d, (value, &f), term, other)?;
     plain(&mut outer, axis)?;
-    let inner = scores(g, &mut facts, d, &outer, &cascade, axis)?;
+    let mut inner = scores(g, &mut facts, d, &outer, &cascade, axis)?;
+    for shape in [&mut inner, &mut outer] {
+        longest_last(shape);
+    }
+    let matrices = |inner: &ContractShape, outer: &ContractShape| {
+        matrices(&Lying { graph: g, facts: index, home, dtype, axis }, inner, outer)
+    };
+    let (a, b, v) = match matrices(&inner, &outer) {
+        Ok(found) => found,
+        // Rows that are not one number: only the innermost are cut in blocks.
+        Err(_) if inner.m.len() > 1 => {
+            split_rows(&mut inner);
+            split_rows(&mut outer);
+            matrices(&inner, &outer)?
+        }
+        Err(why) => return Err(why),
+    };
+    let ground = Ground { graph: g, facts: index, shape: &outer, home };
+    let bounds = bounds(&ground, &cascade, axis);
+    let chain = Chain { cascade, values, strict, inner, outer, dtype, a, b, v, bounds };
+    let [rows, terms, keys, columns] = chain.sizes();
+    if keys < LEAST || terms > WIDEST || columns > WIDEST {
+        return Err(format!("{rows} rows of {terms} terms, {keys} of {columns} columns"));
+    }
+    Ok(chain)
+}
+
+/// Where matrices lie.
+struct Lying<'a> {
+    graph: &'a Graph,
+    facts: &'a Facts<'a>,
+    home: &'a dyn Fn(TensorId) -> Home,
+    dtype: DType,
+    /// The terms of the second product.
+    axis: AxisId,
+}
+
+/// The three matrices, if boxes can copy them.
+fn matrices(
+    lying: &Lying,
+    inner: &ContractShape,
+    outer: &ContractShape,
+) -> Result<(Boxes, Boxes, Boxes), String> {
+    let Lying { graph, facts, home, dtype, axis } = *lying;
     let operand = |shape: &ContractShape, second: bool, rows: &[Digit], k: AxisId| {
-        let ground = Ground { graph: g, facts: index, shape, home };
+        let ground = Ground { graph, facts, shape, home };
         let c = &shape.folds[0];
         let factor = if second { &c.b } else { &c.a };
         match ground.source(c, factor, dtype) {
@@ -130,20 +254,25 @@ pub fn recognise(
         .ok_or_else(|| "a matrix that does not lie as boxes want it".to_string())
     };
     let k = inner.folds[0].k[long_axis(&inner.folds[0])?].axis;
-    let a = operand(&inner, false, &inner.m, k)?;
-    let b = operand(&inner, true, &inner.n, k)?;
-    let v = operand(&outer, true, &outer.n, axis)?;
-    if !a.k_major || !b.k_major {
-        return Err("scores whose terms do not lie together".into());
+    let a = operand(inner, false, &inner.m, k)?;
+    let b = operand(inner, true, &inner.n, k)?;
+    Ok((a, b, operand(outer, true, &outer.n, axis)?))
+}
+
+/// Puts the rows' digit with the most values innermost: blocks are cut along it, and conditions speak of it.
+fn longest_last(shape: &mut ContractShape) {
+    if let Some(at) = (0..shape.m.len()).max_by_key(|&i| shape.m[i].extent) {
+        let longest = shape.m.remove(at);
+        shape.m.push(longest);
     }
-    let ground = Ground { graph: g, facts: index, shape: &outer, home };
-    let bounds = bounds(&ground, &cascade, axis);
-    let chain = Chain { cascade, inner, outer, dtype, a, b, v, bounds };
-    let [rows, terms, keys, columns] = chain.sizes();
-    if rows < LEAST || keys < LEAST || ![64, 128].contains(&terms) || ![64, 128].contains(&columns) {
-        return Err(format!("{rows} rows of {terms} terms, {keys} of {columns} columns"));
+}
+
+/// Counts all rows but the innermost with the batch.
+fn split_rows(shape: &mut ContractShape) {
+    if let Some(last) = shape.m.pop() {
+        shape.batch.append(&mut shape.m);
+        shape.m.push(last);
     }
-    Ok(chain)
 }
 
 /// The shape of the second product: as if the weights were a matrix.
@@ -151,7 +280,7 @@ fn second(
     g: &Graph,
     facts: &mut facts::Facts,
     d: &Define,
-    (r, f): (ExprId, &Fold),
+    (value, f): (ExprId, &Fold),
     term: ExprId,
     other: ExprId,
 ) -> Result<ContractShape, String> {
@@ -170,11 +299,11 @@ fn second(
     let (ty, span) = (g.ty(term), g.span(term));
     let read = g.add(Expr::Read(Read { tensor, index, access: Access::Proven }), ty, span);
     let body = g.add(Expr::Call(Func::Mul, vec![read, other]), ty, span);
-    // What its condition leaves out has no weight (`same_condition`).
+    // What its conditions leave out has no weight.
     let sum = g.add(Expr::Fold(Fold { body, cond: None, ..f.clone() }), ty, span);
     let mut shape = shape_of(&g, d, &d.axes, sum)?;
     let c = &mut shape.folds[0];
-    c.fold = r;
+    c.fold = value;
     for factor in [&mut c.a, &mut c.b] {
         factor.exprs.iter_mut().filter(|e| **e == read).for_each(|e| *e = term);
     }
@@ -264,47 +393,12 @@ fn scores(
 /// The conditions of the scores that are linear in the row and the term.
 fn bounds(ground: &Ground, cascade: &Cascade, axis: AxisId) -> Vec<Bound> {
     let (g, outer) = (ground.graph, ground.shape);
-    let mut found = Vec::new();
     let row = outer
         .m
         .last()
         .filter(|d| d.stride == 1 && outer.axes[d.out].lo == 0 && outer.axes[d.out].extent == d.extent);
     let row = row.map(|d| outer.stmts[0].axes[d.out]);
-    let mut add = |cond: ExprId, counts: bool| {
-        let mut parts = Vec::new();
-        split(g, cond, counts, &mut parts);
-        found.extend(parts.into_iter().filter_map(|(c, counts)| linear(ground, c, counts, row, axis)));
-    };
-    if let Some(c) = cascade.taken {
-        add(c, true);
-    }
-    let infinite = |e: ExprId| matches!(g.expr(e), Expr::Lit(Value::F32(v)) if *v == f32::NEG_INFINITY);
-    let mut e = cascade.score;
-    while let Expr::Select(c, a, b) = g.expr(e) {
-        match (infinite(*a), infinite(*b)) {
-            (true, false) => {
-                add(*c, false);
-                e = *b;
-            }
-            (false, true) => {
-                add(*c, true);
-                e = *a;
-            }
-            _ => break,
-        }
-    }
-    found
-}
-
-/// The conditions that must all hold (or fail) for a score to count.
-fn split(g: &Graph, cond: ExprId, counts: bool, out: &mut Vec<(ExprId, bool)>) {
-    let lit = |e: ExprId, v: bool| matches!(g.expr(e), Expr::Lit(Value::Bool(x)) if *x == v);
-    let parts = match g.expr(cond) {
-        Expr::Select(a, b, c) if counts && lit(*c, false) => [*a, *b],
-        Expr::Select(a, b, c) if !counts && lit(*b, true) => [*a, *c],
-        _ => return out.push((cond, counts)),
-    };
-    parts.into_iter().for_each(|e| split(g, e, counts, out));
+    cascade.needs(g).into_iter().filter_map(|(c, counts)| linear(ground, c, counts, row, axis)).collect()
 }
 
 fn linear(ground: &Ground, cond: ExprId, counts: bool, row: Option<AxisId>, axis: AxisId) -> Option<Bound> {

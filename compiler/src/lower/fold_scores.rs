@@ -1,7 +1,7 @@
 //! Form `fold`, the scores: from the accumulators of the first product to what the exponential takes, with what does
 //! not count at −inf, and which steps a block has at all.
 
-use super::contract_coords::{Known, axis_values, fold_op, modulo, over, plus, times};
+use super::contract_coords::{Known, axis_values, bind, fold_op, modulo, over, plus, times};
 use super::fold_pattern::{Bound, Chain};
 use super::scalar::{Emit, Num, and, cmp, int_op, lit32};
 use crate::ir::graph::{AxisId, Expr as Node, ExprId, Graph};
@@ -9,14 +9,15 @@ use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Special, Ty};
 use crate::ir::tile::Tile;
 use crate::vocab::dtype::Value;
 use crate::vocab::func::Func;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub const MINUS_INFINITY: Expr = Expr::Lit(Value::F32(f32::NEG_INFINITY));
 
 pub struct Scores<'x> {
     pub chain: &'x Chain,
-    /// Terms of a step.
+    /// Terms of a step, and blocks that share the steps.
     step: i64,
+    parts: i64,
     /// The axes that scores depend on beside the product.
     axes: BTreeSet<AxisId>,
     /// First and last row of the block, where bounds move with the row.
@@ -26,14 +27,19 @@ pub struct Scores<'x> {
     scale: (f32, Option<ExprId>),
     /// Divisions by constants: what is divided, and by what to multiply. The weights are rounded to 16 bits, so
     /// nothing that scores lead to can tell.
-    divisions: Vec<(ExprId, ExprId, f32)>,
+    divisions: Vec<Division>,
+    /// The same above the exponential.
+    last_divisions: Vec<Division>,
 }
 
+/// A quotient by a constant: itself, what is divided, and by what to multiply.
+type Division = (ExprId, ExprId, f32);
+
 /// What a thread knows of its place.
-pub struct Thread<'p> {
-    pub batch: &'p [Num],
+pub struct Thread {
+    pub batch: Vec<Num>,
     /// The digits of its two rows.
-    pub rows: &'p [Vec<Num>; 2],
+    pub rows: [Vec<Num>; 2],
     /// The first column of its pairs.
     pub column: Expr,
 }
@@ -42,23 +48,24 @@ impl<'x> Scores<'x> {
     pub fn new(e: &mut Emit, chain: &'x Chain, tile: &Tile, step: u32, m0: &Expr) -> Scores<'x> {
         let mut axes = BTreeSet::new();
         let product = chain.inner.folds[0].fold;
-        let scale = scale(e.graph, chain.cascade.score, product);
-        let mut divisions = Vec::new();
-        let mut todo: Vec<ExprId> = chain.cascade.taken.into_iter().chain([chain.cascade.score]).collect();
-        let mut seen = BTreeSet::new();
-        while let Some(x) = todo.pop() {
-            if x == product || !seen.insert(x) {
-                continue;
-            }
-            if let Node::Axis(a) = e.graph.expr(x) {
-                axes.insert(*a);
-            }
-            if let (Some((left, by)), false) = (division(e.graph, x), scale.1 == Some(x)) {
-                divisions.push((x, left, by));
-            }
-            todo.extend(e.graph.children(x));
+        // Without an exponential nothing takes it for nothing.
+        let scale = match chain.cascade.state {
+            Some(_) => scale(e.graph, chain.cascade.score, product),
+            None => (1.0, None),
+        };
+        let g = e.graph;
+        // A weight's divisor and exponential are known.
+        let mut known: BTreeMap<ExprId, Option<ExprId>> = BTreeMap::from([(product, None)]);
+        let roots: Vec<ExprId> = chain.cascade.taken.into_iter().chain([chain.cascade.score]).collect();
+        let mut divisions = below(g, &roots, &known, &mut axes);
+        divisions.retain(|d| Some(d.0) != scale.1);
+        let mut last: Vec<ExprId> = chain.values.clone();
+        if let (Some(s), true) = (&chain.cascade.state, chain.cascade.more) {
+            known.extend(chain.cascade.same.iter().map(|&(id, inner)| (id, Some(inner))));
+            known.insert(s.exp, None);
+            last.push(chain.cascade.weight);
         }
-        divisions.sort_by_key(|d| d.0);
+        let last_divisions = below(g, &last, &known, &mut axes);
         let (rows, block) = (tile.m.points(), tile.m.block as i64);
         let inner = chain.outer.m.last().map_or(1, |d| d.extent);
         let (first_row, last_row) = if inner == rows || inner % block == 0 {
@@ -70,7 +77,17 @@ impl<'x> Scores<'x> {
         } else {
             (lit32(0), lit32(inner as i32 - 1))
         };
-        Scores { chain, step: step.into(), axes, first_row, last_row, scale, divisions }
+        Scores {
+            chain,
+            step: step.into(),
+            parts: tile.split as i64,
+            axes,
+            first_row,
+            last_row,
+            scale,
+            divisions,
+            last_divisions,
+        }
     }
 
     /// What the exponential multiplies its operand with.
@@ -89,7 +106,7 @@ impl<'x> Scores<'x> {
     }
 
     /// First step and number of steps of the block: those in which a score may count, at least one.
-    pub fn steps(&self, e: &mut Emit) -> (Expr, Expr) {
+    pub fn steps(&self, e: &mut Emit, part: &Expr) -> (Expr, Expr) {
         let step = self.step;
         let all = (self.terms() + step - 1) / step;
         let (mut first, mut end) = (lit32(0), lit32(all as i32));
@@ -110,7 +127,20 @@ impl<'x> Scores<'x> {
         let first = e.named("first", Ty::I32, first);
         let count = fold_op(IntOp::Sub, end, first.clone());
         let count = if self.chain.bounds.is_empty() { count } else { int_op(IntOp::Max, count, lit32(1)) };
-        (first, e.named("count", Ty::I32, count))
+        let count = e.named("count", Ty::I32, count);
+        if self.parts == 1 {
+            return (first, count);
+        }
+        let up = plus(count.clone(), lit32(self.parts as i32 - 1));
+        let per = e.named("per", Ty::I32, over(up, self.parts));
+        let before = e.named("before", Ty::I32, int_op(IntOp::Mul, part.clone(), per.clone()));
+        let left = e.named("left", Ty::I32, int_op(IntOp::Sub, count, before.clone()));
+        // A part without steps takes one beyond the terms.
+        let some = cmp(CmpOp::Gt, left.clone(), lit32(0));
+        let own = plus(first, before);
+        let first = Expr::Select(Box::new(some), Box::new(own), Box::new(lit32(all as i32)));
+        let count = int_op(IntOp::Max, int_op(IntOp::Min, per, left), lit32(1));
+        (e.named("first_step", Ty::I32, first), e.named("steps", Ty::I32, count))
     }
 
     /// Whether every score of a step from term `j0` counts as far as its place says; `None`: that is known.
@@ -123,7 +153,7 @@ impl<'x> Scores<'x> {
             });
         };
         let last = plus(j0.clone(), lit32(self.step as i32 - 1));
-        if self.terms() % self.step != 0 {
+        if self.is_ragged() {
             need(cmp(CmpOp::Lt, last.clone(), lit32(self.terms() as i32)));
         }
         for b in &self.chain.bounds {
@@ -152,10 +182,7 @@ impl<'x> Scores<'x> {
             for w in 0..2 {
                 e.scope(|e| {
                     let at = plus(times(group.clone(), 4), lit32(2 * r as i32 + w));
-                    let j = plus(
-                        plus(j0.clone(), times(group.clone(), 8)),
-                        plus(thread.column.clone(), lit32(w)),
-                    );
+                    let j = term(j0, group, thread, w);
                     let product = Expr::Elem(acc, Box::new(at.clone()));
                     let value = self.value(e, product, j, thread, r, whole);
                     let value = e.named("score", Ty::F32, value);
@@ -165,28 +192,32 @@ impl<'x> Scores<'x> {
         }
     }
 
-    fn value(&self, e: &mut Emit, product: Expr, j: Expr, thread: &Thread, r: usize, whole: bool) -> Expr {
+    /// Gives the axes their values at a score; its term as it is, where that is needed.
+    fn bind_place(&self, e: &mut Emit, j: Expr, thread: &Thread, r: usize, ragged: bool) -> Expr {
         let chain = self.chain;
-        let ragged = !whole && self.terms() % self.step != 0;
-        let k = &chain.outer.folds[0].k[0];
-        let uses_term = self.axes.contains(&k.axis);
+        let uses_term = self.axes.contains(&chain.outer.folds[0].k[0].axis);
         let j = if uses_term || ragged { e.named("term", Ty::I32, j) } else { j };
-        if !self.axes.is_empty() {
-            let inside = if ragged {
-                int_op(IntOp::Min, j.clone(), lit32(self.terms() as i32 - 1))
-            } else {
-                j.clone()
-            };
-            let inside = if uses_term { e.named("term", Ty::I32, inside) } else { lit32(0) };
-            let column = [Num { expr: inside, ty: Ty::I32 }];
-            let known = Known { batch: thread.batch, m: &thread.rows[r], n: &column };
-            let values = axis_values(e, &chain.inner, known);
-            for (&axis, value) in chain.inner.stmts[0].axes.iter().zip(&values) {
-                if let Some(v) = value.as_ref().filter(|_| self.axes.contains(&axis)) {
-                    e.bind_axis(axis, v.expr.clone(), v.ty);
-                }
+        if self.axes.is_empty() {
+            return j;
+        }
+        let inside =
+            if ragged { int_op(IntOp::Min, j.clone(), lit32(self.terms() as i32 - 1)) } else { j.clone() };
+        let inside = if uses_term { e.named("term", Ty::I32, inside) } else { lit32(0) };
+        let column = [Num { expr: inside, ty: Ty::I32 }];
+        let known = Known { batch: &thread.batch, m: &thread.rows[r], n: &column };
+        let values = axis_values(e, &chain.inner, known);
+        for (&axis, value) in chain.inner.stmts[0].axes.iter().zip(&values) {
+            if let Some(v) = value.as_ref().filter(|_| self.axes.contains(&axis)) {
+                e.bind_axis(axis, v.expr.clone(), v.ty);
             }
         }
+        j
+    }
+
+    fn value(&self, e: &mut Emit, product: Expr, j: Expr, thread: &Thread, r: usize, whole: bool) -> Expr {
+        let chain = self.chain;
+        let ragged = !whole && self.is_ragged();
+        let j = self.bind_place(e, j, thread, r, ragged);
         if whole {
             for b in &chain.bounds {
                 let known = Expr::Lit(Value::Bool(b.counts));
@@ -198,25 +229,125 @@ impl<'x> Scores<'x> {
         if let Some(scaled) = self.scale.1 {
             e.bind(scaled, product);
         }
-        for &(id, left, by) in &self.divisions {
-            let left = e.value(left);
-            let quotient = Expr::Call(Func::Mul, vec![left, Expr::Lit(Value::F32(by))]);
-            let quotient = e.named("quotient", Ty::F32, quotient);
-            e.bind(id, quotient);
+        divide(e, &self.divisions);
+        let nothing = if chain.cascade.state.is_some() { MINUS_INFINITY } else { Expr::Lit(Value::F32(0.0)) };
+        let mut conds: Vec<ExprId> = chain.cascade.taken.into_iter().collect();
+        if chain.cascade.state.is_none() {
+            conds.extend(&chain.values);
         }
-        let mut value = e.value(chain.cascade.score);
-        if let Some(taken) = chain.cascade.taken {
-            let c = e.value(taken);
+        let value = e.value(chain.cascade.score);
+        let value = self.where_all(e, &conds, value, &nothing);
+        self.inside(ragged, j, value, nothing)
+    }
+
+    /// Whether a step may go beyond the terms.
+    fn is_ragged(&self) -> bool {
+        self.terms() % self.step != 0 || self.parts > 1
+    }
+
+    fn inside(&self, ragged: bool, j: Expr, value: Expr, nothing: Expr) -> Expr {
+        if !ragged {
+            return value;
+        }
+        let inside = cmp(CmpOp::Lt, j, lit32(self.terms() as i32));
+        Expr::Select(Box::new(inside), Box::new(value), Box::new(nothing))
+    }
+
+    fn where_all(&self, e: &mut Emit, conds: &[ExprId], value: Expr, nothing: &Expr) -> Expr {
+        let mut value = value;
+        for &cond in conds {
+            let c = e.value(cond);
             if !matches!(c, Expr::Lit(Value::Bool(true))) {
-                value = Expr::Select(Box::new(c), Box::new(value), Box::new(MINUS_INFINITY));
+                value = Expr::Select(Box::new(c), Box::new(value), Box::new(nothing.clone()));
             }
-        }
-        if ragged {
-            let inside = cmp(CmpOp::Lt, j, lit32(self.terms() as i32));
-            value = Expr::Select(Box::new(inside), Box::new(value), Box::new(MINUS_INFINITY));
         }
         value
     }
+
+    /// Whether a weight is more than the exponential of its score.
+    pub fn has_more(&self) -> bool {
+        let c = &self.chain.cascade;
+        c.state.is_some() && (c.more || !self.chain.values.is_empty())
+    }
+
+    /// What depends on the row alone, at row `r`.
+    pub fn of_row(&self, e: &mut Emit, value: ExprId, thread: &Thread, r: usize) -> Expr {
+        let known = Known { batch: &thread.batch, m: &thread.rows[r], n: &[] };
+        e.scope(|e| {
+            bind(e, &self.chain.outer, 0, known);
+            let value = e.value(value);
+            e.named("of_row", Ty::F32, value)
+        })
+    }
+
+    /// The weight at row `r` and term `j` of which `exp` is the exponential, as the second product takes it.
+    pub fn weight(&self, e: &mut Emit, exp: Expr, j: Expr, thread: &Thread, r: usize) -> Expr {
+        let (chain, ragged) = (self.chain, self.is_ragged());
+        let j = self.bind_place(e, j, thread, r, ragged);
+        if let Some(state) = &chain.cascade.state {
+            e.bind(state.exp, exp.clone());
+        }
+        // Expressions below come before those above.
+        let same = chain.cascade.same.iter().map(|&(id, inner)| (id, inner, None));
+        let mut steps: Vec<_> =
+            same.chain(self.last_divisions.iter().map(|&(id, left, by)| (id, left, Some(by)))).collect();
+        steps.sort_by_key(|s| s.0);
+        for (id, inner, by) in steps.into_iter().filter(|_| chain.cascade.more) {
+            match by {
+                Some(by) => divide(e, &[(id, inner, by)]),
+                None => {
+                    let inner = e.value(inner);
+                    e.bind(id, inner);
+                }
+            }
+        }
+        let zero = Expr::Lit(Value::F32(0.0));
+        let value = if chain.cascade.more { e.value(chain.cascade.weight) } else { exp };
+        let value = self.where_all(e, &chain.values, value, &zero);
+        let value = self.inside(ragged, j, value, zero);
+        e.named("weighted", Ty::F32, value)
+    }
+}
+
+/// Divisions by constants among what expressions are made of, and the axes that they depend on. What is known is not
+/// looked into, but for what it is as.
+fn below(
+    g: &Graph,
+    roots: &[ExprId],
+    known: &BTreeMap<ExprId, Option<ExprId>>,
+    axes: &mut BTreeSet<AxisId>,
+) -> Vec<Division> {
+    let (mut todo, mut seen, mut found) = (roots.to_vec(), BTreeSet::new(), Vec::new());
+    while let Some(x) = todo.pop() {
+        if !seen.insert(x) {
+            continue;
+        }
+        if let Some(inner) = known.get(&x) {
+            todo.extend(*inner);
+            continue;
+        }
+        if let Node::Axis(a) = g.expr(x) {
+            axes.insert(*a);
+        }
+        found.extend(division(g, x).map(|(left, by)| (x, left, by)));
+        todo.extend(g.children(x));
+    }
+    found.sort_by_key(|d| d.0);
+    found
+}
+
+fn divide(e: &mut Emit, divisions: &[Division]) {
+    for &(id, left, by) in divisions {
+        let left = e.value(left);
+        let quotient = Expr::Call(Func::Mul, vec![left, Expr::Lit(Value::F32(by))]);
+        let quotient = e.named("quotient", Ty::F32, quotient);
+        e.bind(id, quotient);
+    }
+}
+
+/// The term of an element `w` of a group of a thread's columns.
+pub fn term(j0: &Expr, group: &Expr, thread: &Thread, w: i32) -> Expr {
+    plus(plus(j0.clone(), times(group.clone(), 8)), plus(thread.column.clone(), lit32(w)))
 }
 
 /// A positive constant that the score is the product times, where it counts.

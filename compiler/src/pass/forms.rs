@@ -37,9 +37,11 @@ pub fn of_define(
         Some(Form::Contract) if contracts => return Form::Contract,
         _ => {}
     }
+    if facts.chain(g, d).is_ok() {
+        return Form::Fold;
+    }
     if contracts {
-        let chained = facts.chain(g, d).is_ok();
-        return if chained { Form::Fold } else { Form::Contract };
+        return Form::Contract;
     }
     match rows::analyse(g, facts, &[i]) {
         Ok(found) if worth_a_block(g, &found) => Form::Row,

@@ -480,6 +480,10 @@ fn product(g: &Graph, e: ExprId) -> Option<(ExprId, ExprId)> {
     match g.expr(e) {
         Expr::Call(Func::Mul, args) => Some((args[0], args[1])),
         Expr::Cast(a) => product(g, *a),
+        // Terms that a condition leaves out.
+        Expr::Select(_, a, b) if matches!(g.expr(*b), Expr::Lit(Value::F32(v)) if *v == 0.0) => {
+            product(g, *a)
+        }
         _ => None,
     }
 }

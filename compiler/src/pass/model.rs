@@ -157,10 +157,11 @@ fn work_above(g: &Graph, e: ExprId, without: &BTreeSet<ExprId>) -> f64 {
     total
 }
 
+/// Terms that a block takes at least where blocks share a sum.
+const SHARE: f64 = 512.0;
+
 /// Tiles of the output, each a block's.
 fn contract(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Option<f64> {
-    /// Terms that a block takes at least.
-    const SHARE: f64 = 512.0;
     let index = crate::lower::index::Facts::new(g);
     let Ok(shape) = contract_pattern::recognise_any(g, &index, stmts) else { return in_phases(g, stmts) };
     let [batch, m, n] = [&shape.batch, &shape.m, &shape.n].map(|d| ContractShape::points(d) as f64);
@@ -226,13 +227,19 @@ fn fold(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Option
     let chain = facts.chain(g, d).ok()?;
     let [rows, inner, terms, columns] = chain.sizes().map(|n| n as f64);
     let batch = ContractShape::points(&chain.outer.batch) as f64;
-    let tiles = batch * (rows / cost::TILE).ceil();
-    let padded = (rows / cost::TILE).ceil() * cost::TILE;
-    let part = (tiles / cost::SMS).min(1.0);
-    let products = 2.0 * batch * padded * terms * (inner + columns);
+    let block = if rows <= cost::TILE / 2.0 { cost::TILE / 2.0 } else { cost::TILE };
+    let tiles = batch * (rows / block).ceil();
+    let padded = (rows / block).ceil() * block;
+    // Blocks share the terms where there are few tiles.
+    let blocks = tiles * (terms / SHARE).clamp(1.0, (cost::SMS / tiles).max(1.0));
+    let part = (blocks / cost::SMS).min(1.0);
+    // A block's border adds about a tile's worth of what counts.
+    let share = (chain.share() + cost::TILE / terms).min(1.0);
+    let products = 2.0 * batch * padded * terms * (inner + columns) * share;
     let seconds = products / (cost::products(chain.dtype) * cost::CHAINED);
     let moved = cost::memory(bytes.read + bytes.written);
-    Some(moved.max(seconds) / part)
+    let again = if chain.strict || blocks > tiles { cost::LAUNCH } else { 0.0 };
+    Some(moved.max(seconds) / part + again)
 }
 
 /// Work on an operand: each element once for every tile along the other side.

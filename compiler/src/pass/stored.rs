@@ -358,9 +358,22 @@ impl<'a> Search<'a> {
         found
     }
 
+    /// Whether a statement holds a fold, or reads a local that does.
+    fn is_of_folds(&mut self, i: usize) -> bool {
+        let Stmt::Define(d) = self.g.stmts[i].clone() else { return true };
+        if self.memory.facts.has_fold(self.g, d.value) {
+            return true;
+        }
+        let reads = self.memory.facts.stmt_reads(self.g, &self.g.stmts[i]);
+        (0..i).rev().any(|j| {
+            let made = self.g.stmts[j].targets().iter().any(|t| reads.contains(t));
+            made && self.is_of_folds(j)
+        })
+    }
+
     /// Puts the weights of a product, and what they come from, into it, until it is a chain of two products.
     fn chain(&mut self, t: TensorId) -> Result<Vec<TensorId>, String> {
-        const STEPS: usize = 4;
+        const STEPS: usize = 8;
         let mut why = "its weights are not those of a cascade".to_string();
         for step in 0..STEPS {
             let at = self.position(t).ok_or("it is not there")?;
@@ -376,8 +389,9 @@ impl<'a> Search<'a> {
                 Stmt::Define(d) => self.g.tensor(d.target).role == Role::Local && reads.contains(&d.target),
                 _ => false,
             };
-            // The last of them is nearest.
-            let Some(from) = (0..at).rev().find(|&i| local(&self.g.stmts[i])) else { break };
+            // The last of them is nearest. Matrices are read as they are stored.
+            let from: Vec<usize> = (0..at).rev().filter(|&i| local(&self.g.stmts[i])).collect();
+            let Some(from) = from.into_iter().find(|&i| self.is_of_folds(i)) else { break };
             inline::put_in_one(self.g, &mut self.memory.facts, from, at)?;
         }
         Err(why)

@@ -139,13 +139,18 @@ impl Machine<'_> {
         Store { target, from, dtype, keep_wide, moved }
     }
 
-    /// A product or quotient with a factor that is the same along some axis of the statement.
+    /// A product, a quotient or an exponential with a factor that is the same along some axis of the statement.
     fn scaled(&self, value: ExprId, axes: usize) -> bool {
         let g = self.w.graph;
         let common = |e: ExprId| self.facts.axes[e.0 as usize].len() < axes;
         match g.expr(value) {
             Expr::Call(Func::Mul, args) => args.iter().any(|&a| common(a)),
             Expr::Call(Func::Div, args) => common(args[1]),
+            // The exponential of a shift is a scaled exponential.
+            Expr::Call(Func::Exp | Func::Exp2, args) => match g.expr(args[0]) {
+                Expr::Call(Func::Sub, args) => args.iter().any(|&a| common(a)),
+                _ => false,
+            },
             Expr::Select(_, a, b) => self.scaled(*a, axes) || self.scaled(*b, axes),
             _ => false,
         }

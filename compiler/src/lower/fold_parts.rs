@@ -1,0 +1,143 @@
+//! Form `fold`, sums of parts: where there are fewer blocks of rows than multiprocessors, several blocks share the terms
+//! of each, and a second kernel brings their greatest scores to one, adds their sums in order and evaluates what
+//! follows.
+
+use super::contract_coords::{Known, axis_values, bind_values, plus};
+use super::contract_epilogue::{Epilogue, Point};
+use super::contract_pattern::ContractShape;
+use super::fold_loop::{Parts, exp2, factor};
+use super::fold_pattern::Chain;
+use super::fold_scores::MINUS_INFINITY;
+use super::map::{decode, launch_points, point};
+use super::scalar::{Num, cmp, int, int_op, lit32};
+use super::{Lowering, Refusal};
+use crate::ir::graph::Define;
+use crate::ir::plan::PlanKernel;
+use crate::ir::program::BufferId;
+use crate::ir::simt::{CmpOp, Expr, IntOp, Mem, Stmt, Ty, Unroll};
+use crate::ir::tile::Tile;
+use crate::vocab::dtype::{DType, Value};
+use crate::vocab::func::Func;
+
+/// Workspace for the parts of a chain.
+pub fn workspace(cx: &mut Lowering, k: &PlanKernel, tile: &Tile) -> Parts<BufferId> {
+    let rows = tile.split as i64 * tile.batch * tile.m.points();
+    let mut one = |what: &str, n: i64| cx.workspace(format!("{}_{what}", k.name), DType::F32, &[n]);
+    Parts { accs: one("parts", rows * tile.n.points()), tops: one("tops", rows), sums: one("sums", rows) }
+}
+
+/// A thread a point.
+pub fn combine<'a>(
+    cx: &mut Lowering<'a>,
+    k: &'a PlanKernel,
+    d: &'a Define,
+    chain: &Chain,
+    tile: &Tile,
+    parts: Parts<BufferId>,
+) -> Result<(), Refusal> {
+    let shape = &chain.outer;
+    let rows = tile.batch * tile.m.points();
+    let columns = tile.n.points();
+    launch_points(cx, &format!("{}_add", k.name), &[rows, columns], d.span, |e, at| {
+        let Parts { accs, tops, sums } = parts;
+        let [accs, tops, sums] = [accs, tops, sums].map(|b| Mem::Global(e.pointer(b, false)));
+        let row = e.named("row", Ty::I32, at[0].expr.clone());
+        let extents: Vec<i64> = shape.batch.iter().chain(&shape.m).map(|d| d.extent).collect();
+        let digits = decode(e, Num { expr: row.clone(), ty: Ty::I32 }, &extents);
+        let (batch, m) = digits.split_at(shape.batch.len());
+        let extents: Vec<i64> = shape.n.iter().map(|d| d.extent).collect();
+        let n = decode(e, at[1].clone(), &extents);
+        let values = axis_values(e, shape, Known { batch, m, n: &n });
+        bind_values(e, shape, 0, &values);
+
+        let split = lit32(tile.split as i32);
+        let part = e.kernel.var("part", Ty::I32);
+        let line = |part| plus(int_op(IntOp::Mul, Expr::Var(part), lit32(rows as i32)), row.clone());
+        let each = |var, body| Stmt::For {
+            var,
+            lo: lit32(0),
+            hi: split.clone(),
+            step: lit32(1),
+            unroll: Unroll::None,
+            body,
+        };
+        let top = e.let_var("top", Ty::F32, MINUS_INFINITY);
+        let state = chain.cascade.state.as_ref();
+        if state.is_some() {
+            let body = e.block(|e| {
+                let other = Expr::Load(tops.clone(), Box::new(line(part)));
+                e.push(Stmt::Set(top, Expr::Call(Func::Max, vec![Expr::Var(top), other])));
+            });
+            e.push(each(part, body));
+        }
+        let zero = Expr::Lit(Value::F32(0.0));
+        let sum = e.let_var("sum", Ty::F32, zero.clone());
+        let acc = e.let_var("acc", Ty::F32, zero.clone());
+        let part = e.kernel.var("part", Ty::I32);
+        let body = e.block(|e| {
+            let line = e.named("line", Ty::I32, line(part));
+            let by = match state {
+                None => Expr::Lit(Value::F32(1.0)),
+                Some(_) => {
+                    let own = e.named("own", Ty::F32, Expr::Load(tops.clone(), Box::new(line.clone())));
+                    let none = cmp(CmpOp::Eq, own.clone(), MINUS_INFINITY);
+                    let by = exp2(Expr::Call(Func::Sub, vec![own, Expr::Var(top)]));
+                    e.named("by", Ty::F32, Expr::Select(Box::new(none), Box::new(zero.clone()), Box::new(by)))
+                }
+            };
+            if state.is_some() {
+                let own = Expr::Load(sums.clone(), Box::new(line.clone()));
+                e.push(Stmt::Set(sum, Expr::Call(Func::Fma, vec![own, by.clone(), Expr::Var(sum)])));
+            }
+            let wide = int_op(IntOp::Mul, line, lit32(columns as i32));
+            let own = Expr::Load(accs.clone(), Box::new(plus(wide, at[1].expr.clone())));
+            e.push(Stmt::Set(acc, Expr::Call(Func::Fma, vec![own, by, Expr::Var(acc)])));
+        });
+        e.push(each(part, body));
+
+        let mut value = Expr::Var(acc);
+        if let Some(state) = state {
+            let extra = state.divisor.and_then(|d| d.extra);
+            let extra = extra.map(|x| e.value(x));
+            let by = factor(e, state, &Expr::Var(top), Expr::Var(sum), extra);
+            value = Expr::Call(Func::Mul, vec![value, by]);
+        }
+        let value = e.named("value", Ty::F32, value);
+        let store = |e: &mut super::scalar::Emit<'a>| {
+            Epilogue { shape, tile }.element(e, &Point { m, n: &n, batch }, vec![value.clone()], None);
+        };
+        if !chain.strict {
+            return store(e);
+        }
+        // As `fold_exact` says.
+        let size = Expr::Call(Func::Abs, vec![value.clone()]);
+        let finite = cmp(CmpOp::Le, size, Expr::Lit(Value::F32(f32::MAX)));
+        e.if_else(finite, store, |e| {
+            let at: Vec<Num> = values.iter().map(|v| v.clone().unwrap_or(int(0))).collect();
+            point(e, &[d], &at);
+        });
+    })
+}
+
+/// By how many blocks the terms are best shared: each has some steps, and all run at once or in few waves.
+pub fn best(chain: &Chain, tiles: i64, steps: i64, sms: i64) -> u32 {
+    /// Steps that a block's start and end, and the second kernel, cost.
+    const FIXED: i64 = 4;
+    /// Steps of a part at least.
+    const LEAST: i64 = 4;
+    /// Waves from which on the last one costs little.
+    const WAVES: i64 = 3;
+    let points = ContractShape::points(&chain.outer.batch) * chain.sizes()[0] * chain.sizes()[3];
+    if tiles >= WAVES * sms || points >= 1 << 24 {
+        return 1;
+    }
+    let time = |parts: i64| {
+        let waves = (tiles * parts + sms - 1) / sms;
+        waves * ((steps + parts - 1) / parts + FIXED) + if parts > 1 { FIXED } else { 0 }
+    };
+    let most = (steps / LEAST).clamp(1, MOST);
+    (1..=most).min_by_key(|&p| time(p)).unwrap_or(1) as u32
+}
+
+/// Most blocks that share the terms of a block of rows.
+pub const MOST: i64 = 64;

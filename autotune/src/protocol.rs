@@ -83,7 +83,7 @@ pub enum Done {
     Measured(Sample),
     /// Microseconds of each kernel of the generated code, by its name.
     Parts(BTreeMap<String, f64>),
-    /// The shape that was tried.
+    /// Nothing is wrong at the small shape, in words.
     Right(String),
 }
 

@@ -13,6 +13,9 @@ pub struct Tuning {
     /// Index of the winner.
     pub best: Option<usize>,
     pub default: Option<usize>,
+    /// What the model alone would take, and the fixed default of each form.
+    pub model: Option<usize>,
+    pub fixed: Option<usize>,
     /// Rank correlation of the model with the times.
     pub correlation: Option<f64>,
     pub tile_block: String,
@@ -43,7 +46,7 @@ const STYLE: &str = "body{font:14px/1.4 system-ui,sans-serif;max-width:1100px;ma
 h1{font-size:20px}h2{font-size:16px;margin-top:2em}table{border-collapse:collapse;width:100%}\
 td,th{text-align:left;padding:2px 8px;border-bottom:1px solid #ddd;vertical-align:top}td.n{text-align:right}\
 pre{background:#f4f4f4;padding:1em;overflow-x:auto}svg{background:#fafafa;border:1px solid #ddd;margin:4px}\
-.best{fill:#c00}.dot{fill:#36c;fill-opacity:.6}.own{fill:#e90}text{font:11px sans-serif;fill:#333}line{stroke:#bbb}";
+.best{fill:#c00}.model{fill:#292}.fixed{fill:#93c}.dot{fill:#36c;fill-opacity:.6}.own{fill:#e90}text{font:11px sans-serif;fill:#333}line{stroke:#bbb}";
 
 /// The page.
 pub fn page(t: &Tuning) -> String {
@@ -55,8 +58,10 @@ pub fn page(t: &Tuning) -> String {
     );
     let _ = write!(s, "<h1>{title}</h1><p>{}</p>", escape(&t.device));
     winner(t, &mut s);
-    let _ =
-        write!(s, "<h2>Time against each setting</h2><p>Red: the winner. Orange: the forms' own choice.</p>");
+    let _ = write!(
+        s,
+        "<h2>Time against each setting</h2><p>Microseconds. Red: the winner. Orange: the forms' own choice. Green: the model's choice. Violet: the fixed default.</p>"
+    );
     for name in setting_names(t) {
         against(t, &name, &mut s);
     }
@@ -85,6 +90,10 @@ fn class(t: &Tuning, i: usize) -> &'static str {
         "best"
     } else if t.default == Some(i) {
         "own"
+    } else if t.model == Some(i) {
+        "model"
+    } else if t.fixed == Some(i) {
+        "fixed"
     } else {
         "dot"
     }
@@ -104,13 +113,24 @@ fn winner(t: &Tuning, s: &mut String) {
         best.spread.1,
         escape(&best.label)
     );
+    let others = [
+        ("the forms' own choice", t.default),
+        ("the model's choice alone", t.model),
+        ("the fixed default of each form", t.fixed),
+    ];
+    for (what, at) in others {
+        let Some(row) = at.map(|i| &t.rows[i]) else { continue };
+        let label = escape(&row.label);
+        let _ = match row.us {
+            Some(before) => write!(
+                s,
+                "<p>{:.1}% less than {what} ({before:.2} us: {label}).</p>",
+                100.0 * (1.0 - us / before.max(1e-9))
+            ),
+            None => write!(s, "<p>No time for {what}: {}</p>", escape(row.failure.as_deref().unwrap_or(""))),
+        };
+    }
     if let Some(own) = t.default.map(|d| &t.rows[d]).filter(|r| r.us.is_some()) {
-        let before = own.us.unwrap_or(us);
-        let _ = write!(
-            s,
-            "<p>{:.1}% less than the forms' own choice ({before:.2} us).</p>",
-            100.0 * (1.0 - us / before.max(1e-9))
-        );
         let _ = write!(
             s,
             "<h2>Why it won</h2><table><tr><th>resource, by the model<th>winner, us a wave<th>own choice, us a wave"

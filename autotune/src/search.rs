@@ -531,7 +531,7 @@ impl Search<'_> {
             let configuration = self.found.trials[best].configuration.clone();
             let request = Request { id: best as u64, task: Task::Tail, configuration };
             match self.bench.run(vec![request]).remove(&(best as u64)) {
-                Some(Ok(Done::Right(at))) => self.found.notes.push(format!("right at {at}")),
+                Some(Ok(Done::Right(at))) => self.found.notes.push(at),
                 Some(Ok(_)) => {}
                 Some(Err(failure)) => {
                     self.found.trials[best].result = Err(failure);

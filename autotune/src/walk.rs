@@ -1,6 +1,6 @@
 //! What one block of a kernel does, counted without running it.
 //!
-//! The body is walked for one warp of each warpgroup of a block in the middle of the grid. Integers are evaluated
+//! The body is walked for one warp of each warpgroup of one block. Integers are evaluated
 //! where they are known, for two neighbouring lanes at once, so that trip counts, the roles of warps and the
 //! distance of neighbouring lanes' addresses (hence sectors and bank conflicts) are known too. A loop's body is
 //! walked once and counted as often as it runs. What depends on data counts as half taken.
@@ -35,15 +35,19 @@ pub struct Block {
     pub asynchronous: bool,
 }
 
-/// A known integer for lanes 0 and 1.
-type Known = Option<[i64; 2]>;
+/// The lanes for which integers are known: those whose numbers have one bit tell all others' where addresses add up bit by
+/// bit, as they do for parts of a lane's number.
+const LANES: [i64; 6] = [0, 1, 2, 4, 8, 16];
+
+/// A known integer for some lanes.
+type Known = Option<[i64; LANES.len()]>;
 
 /// Trips of a loop whose bounds are not known.
 const UNKNOWN_TRIPS: f64 = 8.0;
 /// Rounds of a `While` that are followed one by one.
 const FOLLOWED: u32 = 32;
 
-pub fn block(k: &Kernel) -> Block {
+pub fn block(k: &Kernel, at: [i64; 3]) -> Block {
     let warps = k.threads().div_ceil(32).max(1);
     let mut all = Block { params: vec![0.0; k.params.len()], ..Block::default() };
     let groups = warps.div_ceil(4);
@@ -52,7 +56,7 @@ pub fn block(k: &Kernel) -> Block {
     let mut first = 0;
     while first < groups {
         let share = (4 * step).min(warps - 4 * first);
-        let mut w = Walk::new(k, 128 * first, f64::from(share));
+        let mut w = Walk::new(k, at, 128 * first, f64::from(share));
         w.body(&k.body, 1.0);
         w.end_line();
         all.add(&w.block);
@@ -93,8 +97,7 @@ struct Walk<'k> {
 }
 
 impl<'k> Walk<'k> {
-    fn new(k: &'k Kernel, thread: u32, warps: f64) -> Walk<'k> {
-        let block_at = k.grid.map(|n| i64::from(n / 2));
+    fn new(k: &'k Kernel, block_at: [i64; 3], thread: u32, warps: f64) -> Walk<'k> {
         let block = Block { params: vec![0.0; k.params.len()], ..Block::default() };
         let vars = vec![None; k.vars.len()];
         Walk { k, vars, thread: i64::from(thread), block_at, warps, block, line: 0.0, alone: false }
@@ -112,16 +115,20 @@ impl<'k> Walk<'k> {
     fn expr(&mut self, e: &Expr, times: f64) -> Known {
         let both = |a: Known, b: Known, f: &dyn Fn(i64, i64) -> Option<i64>| {
             let (a, b) = (a?, b?);
-            Some([f(a[0], b[0])?, f(a[1], b[1])?])
+            let mut v = a;
+            for (v, (a, b)) in v.iter_mut().zip(a.iter().zip(b)) {
+                *v = f(*a, b)?;
+            }
+            Some(v)
         };
         match e {
             Expr::Lit(v) => match v {
-                Value::I32(n) => Some([i64::from(*n); 2]),
-                Value::I64(n) => Some([*n; 2]),
-                Value::Bool(b) => Some([i64::from(*b); 2]),
+                Value::I32(n) => Some(all(i64::from(*n))),
+                Value::I64(n) => Some(all(*n)),
+                Value::Bool(b) => Some(all(i64::from(*b))),
                 _ => None,
             },
-            Expr::U32(n) => Some([i64::from(*n); 2]),
+            Expr::U32(n) => Some(all(i64::from(*n))),
             Expr::Var(v) => self.vars[v.0 as usize],
             Expr::Param(_) => None,
             Expr::Special(s) => Some(self.special(*s)),
@@ -167,12 +174,14 @@ impl<'k> Walk<'k> {
                 let (a, b) = (self.expr(a, times), self.expr(b, times));
                 self.issue(1.0, times);
                 let (c, a, b) = (c?, a?, b?);
-                Some([0, 1].map(|i| if c[i] != 0 { a[i] } else { b[i] }))
+                let mut v = a;
+                v.iter_mut().zip(c.iter().zip(b)).for_each(|(v, (c, b))| *v = if *c != 0 { *v } else { b });
+                Some(v)
             }
             Expr::And(a, b) => {
                 let (a, b) = (self.expr(a, times), self.expr(b, times));
                 match (a, b) {
-                    (Some([0, 0]), _) | (_, Some([0, 0])) => Some([0, 0]),
+                    (Some(v), _) | (_, Some(v)) if v == all(0) => Some(v),
                     _ => both(a, b, &|x, y| Some(i64::from(x != 0 && y != 0))),
                 }
             }
@@ -207,18 +216,18 @@ impl<'k> Walk<'k> {
         }
     }
 
-    fn special(&self, s: Special) -> [i64; 2] {
+    fn special(&self, s: Special) -> [i64; LANES.len()] {
         let [x, y, _] = self.k.block.map(i64::from);
-        let (a, b) = (self.thread, self.thread + 1);
+        let threads = LANES.map(|l| self.thread + l);
         match s {
-            Special::ThreadX => [a % x.max(1), b % x.max(1)],
-            Special::ThreadY => [a, b].map(|t| t / x.max(1) % y.max(1)),
-            Special::ThreadZ => [a, b].map(|t| t / (x * y).max(1)),
-            Special::BlockX => [self.block_at[0]; 2],
-            Special::BlockY => [self.block_at[1]; 2],
-            Special::BlockZ => [self.block_at[2]; 2],
-            Special::Lane => [a % 32, b % 32],
-            Special::Warp => [a / 32; 2],
+            Special::ThreadX => threads.map(|t| t % x.max(1)),
+            Special::ThreadY => threads.map(|t| t / x.max(1) % y.max(1)),
+            Special::ThreadZ => threads.map(|t| t / (x * y).max(1)),
+            Special::BlockX => all(self.block_at[0]),
+            Special::BlockY => all(self.block_at[1]),
+            Special::BlockZ => all(self.block_at[2]),
+            Special::Lane => threads.map(|t| t % 32),
+            Special::Warp => threads.map(|t| t / 32),
         }
     }
 
@@ -233,16 +242,19 @@ impl<'k> Walk<'k> {
                     _ => 32,
                 };
                 let own = f64::from(bits * count) / 8.0;
-                let apart = at.map_or(own, |v| (v[1] - v[0]).unsigned_abs() as f64 * f64::from(bits) / 8.0);
-                // One address for all lanes is one sector; lanes far apart have one each.
-                let sectors = if apart == 0.0 {
-                    (own / 32.0).max(1.0)
-                } else {
-                    (lanes * apart.min(32f64.max(own)).max(own) / 32.0).max(1.0)
+                let own_bits = i64::from(bits * count);
+                // Neighbours, where nothing is known.
+                let offsets =
+                    at.map_or(LANES.map(|l| l * own_bits), |v| v.map(|x| (x - v[0]) * i64::from(bits)));
+                let asked = if offsets == all(0) { own } else { own * lanes };
+                let [sectors, lines] = match self.alone {
+                    true => [own / 32.0, own / 128.0].map(|x| x.max(1.0)),
+                    false => [32, 128].map(|bytes| pieces(&offsets, own_bits, 8 * bytes)),
                 };
-                let asked = if apart == 0.0 { own } else { own * lanes };
                 let n = times * self.warps;
                 self.block.sectors += sectors * n;
+                // The L1 cache looks one line up at a time.
+                self.block.wavefronts += lines * n;
                 self.block.params[p.0 as usize] += asked * n;
                 if load {
                     self.block.read += asked * n;
@@ -296,7 +308,7 @@ impl<'k> Walk<'k> {
             Stmt::Barrier | Stmt::WarpBarrier | Stmt::Fence => self.wait(times, 25.0),
             Stmt::Shuffle { var, value, lane, .. } => {
                 // What all lanes hold stays what it is.
-                let same = self.expr(value, times).filter(|v| v[0] == v[1]);
+                let same = self.expr(value, times).filter(|v| *v == all(v[0]));
                 self.expr(lane, times);
                 self.set(*var, same);
                 self.issue(2.0, times);
@@ -375,7 +387,7 @@ impl<'k> Walk<'k> {
     fn follow(&mut self, cond: &Expr, body: &[Stmt], times: f64) {
         for _ in 0..FOLLOWED {
             match self.expr(cond, times) {
-                Some([0, _]) => return,
+                Some([0, ..]) => return,
                 Some(_) => self.body(body, times),
                 None => {
                     self.body(body, times * 2.0);
@@ -391,8 +403,8 @@ impl<'k> Walk<'k> {
         let known = self.expr(cond, times);
         self.issue(1.0, times);
         match known {
-            Some([0, 0]) => self.body(otherwise, times),
-            Some([a, b]) if a != 0 && b != 0 => self.body(then, times),
+            Some([0, 0, ..]) => self.body(otherwise, times),
+            Some([a, b, ..]) if a != 0 && b != 0 => self.body(then, times),
             Some(_) => {
                 let before = std::mem::replace(&mut self.alone, true);
                 self.body(then, times);
@@ -425,6 +437,24 @@ impl<'k> Walk<'k> {
         }
     }
 
+    /// Bytes of a tensor map's box.
+    fn box_bytes(&self, map: ParamId) -> f64 {
+        match &self.k.params[map.0 as usize].kind {
+            ParamKind::TensorMap(m) => f64::from(m.bytes()),
+            _ => 0.0,
+        }
+    }
+
+    /// Issued by four warps together, for 32 bytes along the sum; operands come from shared memory, but for rows of the
+    /// first that registers hold.
+    fn wgmma(&mut self, columns: u16, bits: u32, rows: f64, n: f64) {
+        let columns = f64::from(columns);
+        let terms = 256.0 / f64::from(bits);
+        self.block.flop += 2.0 * 64.0 * columns * terms * n / 4.0;
+        self.block.tensor_cycles += 2.0 * 64.0 * columns * 16.0 / 4096.0 * n / 4.0;
+        self.block.wavefronts += (rows + columns) * 32.0 / 128.0 * n / 4.0;
+    }
+
     fn intrinsic(&mut self, op: &Intrinsic, args: &[Expr], outs: &[Place], times: f64) {
         for a in args {
             self.expr(a, times);
@@ -445,11 +475,10 @@ impl<'k> Walk<'k> {
                 self.block.wavefronts += asked / 128.0 * n;
                 self.block.asynchronous = true;
             }
-            Intrinsic::TmaLoad { map, .. } => {
-                let bytes = match &self.k.params[map.0 as usize].kind {
-                    ParamKind::TensorMap(m) => f64::from(m.bytes()),
-                    _ => 0.0,
-                };
+            Intrinsic::TmaLoad { map, .. }
+            | Intrinsic::TmaPixels { map, .. }
+            | Intrinsic::TmaMulticast { map, .. } => {
+                let bytes = self.box_bytes(*map);
                 // One thread of the block issues it.
                 self.block.read += bytes * times;
                 self.block.sectors += bytes / 32.0 * times;
@@ -457,16 +486,23 @@ impl<'k> Walk<'k> {
                 self.block.wavefronts += bytes / 128.0 * times;
                 self.block.asynchronous = true;
             }
-            Intrinsic::LdMatrix { count, .. } => {
+            Intrinsic::TmaStore { map, .. } => {
+                let bytes = self.box_bytes(*map);
+                self.block.written += bytes * times;
+                self.block.sectors += bytes / 32.0 * times;
+                self.block.params[map.0 as usize] += bytes * times;
+                self.block.wavefronts += bytes / 128.0 * times;
+            }
+            Intrinsic::LdMatrix { count, .. } | Intrinsic::StMatrix { count, .. } => {
                 self.issue(1.0, times);
                 self.block.wavefronts += f64::from(*count) * n;
             }
-            Intrinsic::Wgmma { n: columns, .. } => {
-                // Issued by four warps together; operands come from shared memory.
-                let flop = 2.0 * 64.0 * f64::from(*columns) * 16.0;
-                self.block.flop += flop * n / 4.0;
-                self.block.tensor_cycles += flop / 4096.0 * n / 4.0;
-                self.block.wavefronts += (64.0 * 16.0 * 2.0 + f64::from(*columns) * 32.0) / 128.0 * n / 4.0;
+            Intrinsic::Wgmma { n: columns, dtypes, .. } => {
+                self.wgmma(*columns, dtypes[0].bits(), 64.0, n);
+                self.issue(1.0, times);
+            }
+            Intrinsic::WgmmaRegs { n: columns, dtype, .. } => {
+                self.wgmma(*columns, dtype.bits(), 0.0, n);
                 self.issue(1.0, times);
             }
             Intrinsic::WgmmaWait(_) | Intrinsic::MbarrierWait | Intrinsic::CpAsyncWait(_) => {
@@ -511,6 +547,22 @@ fn bank_wavefronts(bytes: f64, apart: Option<f64>, lanes: f64) -> f64 {
     }
     let common = gcd(words, 32).min(32) as f64;
     (least * (common * bytes.max(4.0) / 4.0).min(lanes) / (bytes / 4.0).max(1.0)).max(least)
+}
+
+/// The same for every lane.
+fn all(n: i64) -> [i64; LANES.len()] {
+    [n; LANES.len()]
+}
+
+/// Pieces of so many bits that a warp's accesses of `own` bits touch, at these distances from the first lane's.
+fn pieces(offsets: &[i64; LANES.len()], own: i64, bits: i64) -> f64 {
+    let mut found = std::collections::BTreeSet::new();
+    for lane in 0..32 {
+        let bit = |i: usize| if lane >> i & 1 == 1 { offsets[i + 1] } else { 0 };
+        let at: i64 = (0..LANES.len() - 1).map(bit).sum();
+        found.extend(at.div_euclid(bits)..=(at + own.max(1) - 1).div_euclid(bits));
+    }
+    found.len() as f64
 }
 
 fn gcd(a: i64, b: i64) -> i64 {

@@ -116,17 +116,16 @@ fn the_forms_own_choice_is_near_the_best() {
     assert!(own <= pick, "own choice {own:.3}, and {pick:.3} for the model's pick");
 }
 
-/// The model ranks: over all workloads, and where there are enough rows to say. Where it is sure, it may choose.
+/// The model ranks: over all workloads, and where there are enough rows to say. What it picks alone is within 15% of the best.
 #[test]
 fn the_model_ranks_what_was_measured() {
     let all = judged();
     let many: Vec<&Judged> = all.iter().filter(|j| j.rows >= 30).collect();
     let correlation = many.iter().map(|j| j.correlation).sum::<f64>() / many.len() as f64;
     println!("rank correlation {correlation:.2} in the mean of {} workloads", many.len());
-    assert!(correlation >= 0.55, "{correlation:.2}");
-    let near = all.iter().filter(|j| j.pick <= 1.15).count();
-    println!("the model's pick is within 15% of the best in {near} of {} workloads", all.len());
-    assert!(4 * near >= 3 * all.len(), "{near} of {}", all.len());
-    let bad: Vec<&str> = all.iter().filter(|j| j.sure > 1.15).map(|j| j.name.as_str()).collect();
+    assert!(correlation >= 0.6, "{correlation:.2}");
+    println!("the model's picks: {:.3} of the best in the geometric mean", mean(all.iter().map(|j| j.pick)));
+    let bad: Vec<&str> =
+        all.iter().filter(|j| j.pick > 1.15 || j.sure > 1.15).map(|j| j.name.as_str()).collect();
     assert!(bad.is_empty(), "{bad:#?}");
 }

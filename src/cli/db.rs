@@ -13,7 +13,7 @@ pub fn db(command: &DbCommand) -> Result<Outcome> {
     let database = store::database();
     let mut notes = Vec::new();
     match command {
-        DbCommand::List { op, json } => list(&entries(&database, op, &mut notes), *json),
+        DbCommand::List { op, json } => list(&entries(&database, op, &mut notes), op.as_deref(), *json),
         DbCommand::Show { name } => show(&database.all(&mut notes), name)?,
         DbCommand::Export { folder, op } => export(&entries(&database, op, &mut notes), folder)?,
         DbCommand::Merge { folders } => merge(&database, folders, &mut notes)?,
@@ -37,17 +37,18 @@ fn json(e: &Entry) -> serde_json::Value {
     serde_json::json!({ "name": name(e), "key": e.key, "record": e.record, "file": e.path })
 }
 
-fn list(all: &[Entry], as_json: bool) {
+fn list(all: &[Entry], op: Option<&str>, as_json: bool) {
     for e in all {
         let r = &e.record;
         let line = match as_json {
             true => json(e).to_string(),
             false => format!(
-                "{} {:20} {:24} {:>10.2} us  {}  [{}]",
+                "{} {:20} {:24} {:>10.2} us{}  {}  [{}]",
                 &name(e)[..12],
                 e.key.op,
                 e.key.shape(),
                 r.us,
+                if r.default_us > 0.0 { format!(" (untuned {:.2})", r.default_us) } else { String::new() },
                 one_line(&r.configuration),
                 e.key.device
             ),
@@ -55,7 +56,10 @@ fn list(all: &[Entry], as_json: bool) {
         super::print(&(line + "\n"));
     }
     if all.is_empty() && !as_json {
-        super::print("nothing is tuned yet: girih tune FILE --op NAME --dim …\n");
+        super::print(&match op {
+            Some(op) => format!("nothing is tuned for {op}: girih db list shows all that is\n"),
+            None => "nothing is tuned yet: girih tune FILE --op NAME --dim …\n".into(),
+        });
     }
 }
 

@@ -258,19 +258,7 @@ fn text(tuned: &Tuned) -> String {
     for b in &tuned.bugs {
         let _ = writeln!(s, "  WRONG VALUES, please report: {}", b.display());
     }
-    s += &run::tile_block(&tuned.key.op, &tuned.target, &r.configuration);
-    if chained(tuned, &r.configuration) {
-        s += "// a tile block keeps chained products apart: freeze this, or give it to --schedule\n";
-    }
-    s
-}
-
-/// Whether settings speak of chained products, which the planner leaves apart where a `tile` block speaks of them.
-fn chained(tuned: &Tuned, c: &girih_autotune::protocol::Configuration) -> bool {
-    let spaces = tuned.spaces.iter().filter(|s| c.fusion.is_empty() || s.0 == c.fusion);
-    let mut kernels =
-        spaces.flat_map(|s| &s.1.kernels).filter(|k| k.form == girih_compiler::ir::plan::Form::Fold);
-    kernels.any(|k| c.schedule.contains(&format!("{}.", k.kernel)))
+    s + &run::to_paste(tuned, &r.configuration)
 }
 
 /// Every measurement, a JSON value a line.

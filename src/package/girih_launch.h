@@ -130,7 +130,13 @@ static inline girih_op *girih_open(const girih_package *package, const char *dir
 static inline const girih_bucket *girih_find(const girih_package *p, const int64_t *sizes) {
     for (int i = 0; i < p->buckets; i++)
         if (!memcmp(p->bucket[i].sizes, sizes, sizeof(int64_t) * (size_t)p->sizes)) return &p->bucket[i];
-    girih_fail(p->op, "there is no bucket for these sizes");
+    /* The sizes that there are, as many as a message holds. */
+    char text[400];
+    size_t used = (size_t)snprintf(text, sizeof text, "no bucket for these sizes (kernels hold for exact ones); built for");
+    for (int i = 0; i < p->buckets && used < sizeof text; i++)
+        for (int s = 0; s < p->sizes && used < sizeof text; s++)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s=%lld", s ? " " : i ? ", " : " ", p->size_names[s], (long long)p->bucket[i].sizes[s]);
+    girih_fail(p->op, text);
     return 0;
 }
 

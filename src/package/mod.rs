@@ -143,7 +143,8 @@ fn arguments(compiled: &Compiled) -> Vec<Argument> {
     given.chain(made).collect()
 }
 
-/// What is known of an op on any device of the target: the lock file's word, a record, the nearest record, nothing.
+/// What is known of an op on any GPU of the target: the lock file's word, a record, the nearest record, nothing. What the
+/// simulator's counters chose is no choice for a GPU.
 fn choice(bound: &crate::kernel::BoundOp, file: &Path, target: &Target) -> Result<(String, Option<Record>)> {
     let key = store::key_for(bound, "", target);
     let same = |k: &Key| {
@@ -154,23 +155,23 @@ fn choice(bound: &crate::kernel::BoundOp, file: &Path, target: &Target) -> Resul
             && k.target == key.target
     };
     let gpu = |k: &Key| !k.device.starts_with("sim ");
-    let locked = lock::entries(file)?;
-    if let Some((_, record)) = locked.into_iter().find(|(k, _)| same(k) && k.meaning == key.meaning) {
+    let mut locked = lock::entries(file)?.into_iter().filter(|(k, _)| gpu(k));
+    if let Some((_, record)) = locked.find(|(k, _)| same(k) && k.meaning == key.meaning) {
         return Ok(("tuned".into(), Some(record)));
     }
-    let all: Vec<Entry> =
-        store::database().all(&mut Vec::new()).into_iter().filter(|e| same(&e.key)).collect();
-    let exact = |e: &&Entry| e.key.meaning == key.meaning;
-    let found = all.iter().filter(exact).find(|e| gpu(&e.key)).or(all.iter().find(exact));
-    if let Some(entry) = found {
+    let all = store::database().all(&mut Vec::new());
+    let measured: Vec<Entry> = all.into_iter().filter(|e| same(&e.key) && gpu(&e.key)).collect();
+    if let Some(entry) = measured.iter().find(|e| e.key.meaning == key.meaning) {
         return Ok(("tuned".into(), Some(entry.record.clone())));
     }
-    let measured: Vec<Entry> = all.into_iter().filter(|e| gpu(&e.key)).collect();
     Ok(match nearest(&key.dims, &measured).filter(|n| n.0 <= 2.0) {
         Some((_, entry)) => ("near".into(), Some(entry.record.clone())),
         None => ("own".into(), None),
     })
 }
+
+/// Buckets that an error lists.
+const LISTED: usize = 16;
 
 /// A folder that `girih build` wrote, loaded for a GPU. Needs neither NVRTC nor the program's text.
 pub struct Package {
@@ -223,6 +224,35 @@ impl Package {
         Ok(executable)
     }
 
+    /// The sizes that there are, for who asked for others.
+    fn no_bucket(&self, sizes: &[i64]) -> Error {
+        let m = &self.manifest;
+        if sizes.len() != m.sizes.len() {
+            let what = format!(
+                "{} sizes were given, and {} has {}: {}",
+                sizes.len(),
+                m.op,
+                m.sizes.len(),
+                m.sizes.join(", ")
+            );
+            return Error::argument("sizes", what);
+        }
+        let named = |sizes: &[i64]| {
+            let all: Vec<String> = m.sizes.iter().zip(sizes).map(|(n, v)| format!("{n}={v}")).collect();
+            all.join(" ")
+        };
+        let known: Vec<String> = m.buckets.iter().take(LISTED).map(|b| named(&b.sizes)).collect();
+        let more = m.buckets.len().saturating_sub(LISTED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let what = format!(
+            "{} is no bucket of {}: kernels hold for their exact sizes, and there are {}{more}; add it to the op's profile block and build again",
+            named(sizes),
+            m.op,
+            known.join(", ")
+        );
+        Error::argument("sizes", what)
+    }
+
     /// A launch for a bucket's sizes, in the manifest's order.
     pub fn prepare(
         &self,
@@ -230,10 +260,7 @@ impl Package {
         memory: &[(&str, DevicePointer)],
         scalars: &[(&str, Value)],
     ) -> Result<Prepared> {
-        let number = self.bucket(sizes).ok_or_else(|| {
-            let known: Vec<String> = self.manifest.buckets.iter().map(|b| format!("{:?}", b.sizes)).collect();
-            Error::argument("sizes", format!("{sizes:?} is no bucket: there are {}", known.join(", ")))
-        })?;
+        let number = self.bucket(sizes).ok_or_else(|| self.no_bucket(sizes))?;
         let executable = self.executable(number)?;
         let bucket = &self.manifest.buckets[number];
         let given = |name: &str| scalars.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);

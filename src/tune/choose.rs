@@ -91,7 +91,8 @@ pub fn compile(bound: &BoundOp, device: &Device) -> Result<Compiled> {
     let made = chosen.map(|c| c.compile_as_is(device));
     let compiled = match (made, &choice) {
         (Some(Ok(compiled)), Choice::Tuned(record)) if !is_code(&compiled, record) => {
-            notes.push("the tuning record is stale (another compiler made its code) and is not used".into());
+            let why = "the tuning record is stale (it speaks of other code than this compiler makes) and is not used";
+            notes.push(format!("{why}: girih tune renews it"));
             bound.compile_as_is(device)?
         }
         (Some(Ok(compiled)), Choice::Tuned(record)) => {
@@ -103,6 +104,11 @@ pub fn compile(bound: &BoundOp, device: &Device) -> Result<Compiled> {
             compiled
         }
         // What cannot be lowered or compiled any more is no reason not to run.
+        (Some(Err(e)), Choice::Tuned(_)) => {
+            let why = "the tuning record is not used, its configuration fails";
+            notes.push(format!("{why} ({}): girih tune renews it", e.text()));
+            bound.compile_as_is(device)?
+        }
         _ => bound.compile_as_is(device)?,
     };
     Ok(compiled.with_notes(notes).with_lookup(lookup))

@@ -1,6 +1,6 @@
 //! A tuning as `girih_autotune::report` shows it.
 
-use super::run::{Tuned, one_line, tile_block};
+use super::run::{Tuned, one_line, to_paste};
 use girih_autotune::model::{CLOCK, MEMORY};
 use girih_autotune::report::{self, Row, Tuning};
 use girih_autotune::search::{Found, Trial};
@@ -17,8 +17,10 @@ pub fn tuning(t: &Tuned) -> Tuning {
         rows: t.found.trials.iter().map(row).collect(),
         best: t.found.best,
         default: t.found.default,
+        model: t.found.model,
+        fixed: t.found.fixed,
         correlation: rank_correlation(&t.found),
-        tile_block: best.map_or(String::new(), |c| tile_block(&t.key.op, &t.target, c)),
+        tile_block: best.map_or(String::new(), |c| to_paste(t, c)),
         notes: t.notes.iter().chain(&t.found.notes).cloned().collect(),
         pruned: t.found.pruned.iter().map(|(why, n)| (why.clone(), *n)).collect(),
         peaks: (MEMORY, PRODUCTS * CLOCK * f64::from(t.target.sms)),

@@ -11,6 +11,7 @@ use girih_autotune::measure::{Answers, Pool, Starter, Worker};
 use girih_autotune::protocol::*;
 use girih_autotune::search::{self, Bench, Found, Options, Problem};
 use girih_autotune::space::Space;
+use girih_compiler::ir::plan::Form;
 use girih_compiler::ir::plan_text;
 use girih_compiler::lower::Schedule;
 use girih_compiler::vocab::target::Target;
@@ -47,6 +48,10 @@ pub struct Tuned {
     pub found: Found,
     pub spaces: Vec<(String, Space)>,
     pub seconds: f64,
+    /// Seconds until the workers were ready.
+    pub started: f64,
+    /// The budget ended the search.
+    pub out_of_time: bool,
     pub notes: Vec<String>,
     /// Folders of bug reports.
     pub bugs: Vec<PathBuf>,
@@ -107,15 +112,19 @@ fn search_for(
         found: Found::default(),
         spaces,
         seconds: 0.0,
+        started: start.elapsed().as_secs_f64(),
+        out_of_time: false,
         notes: Vec::new(),
         bugs: Vec::new(),
     };
     if !request.force
         && request.options.shard.is_none()
         && let Some(record) = database.get(&tuned.key, &mut notes)
-        && is_current(&bound, target, &record)
     {
-        return Ok(Tuned { record: Some(record), known: true, notes, ..tuned });
+        if is_current(&bound, target, &record) {
+            return Ok(Tuned { record: Some(record), known: true, notes, ..tuned });
+        }
+        notes.push("the record that was there is of other code, which this compiler does not make: it is tuned again".into());
     }
     let compile = Job {
         compile_only: true,
@@ -140,6 +149,7 @@ fn search_for(
         notes.push(format!("the forms' own choice failed, {f}"));
     }
     tuned.seconds = start.elapsed().as_secs_f64();
+    tuned.out_of_time = deadline.is_some_and(|d| Instant::now() >= d);
     tuned.bugs = report_bugs(request, &tuned.found);
     tuned.record = record(&tuned, options.seed);
     // Of the parts of one space that share a store, the fastest stays.
@@ -360,15 +370,26 @@ pub fn devices(text: &str) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// What nothing remains of when every configuration failed: one error that lists them with their reasons.
+/// Why nothing was kept, in one error: the budget was too small for a single measurement, or every configuration failed,
+/// with its reason.
 pub fn all_failed(tuned: &Tuned) -> Error {
-    let mut text = format!("{}: every configuration failed, and nothing was kept", tuned.key.op);
-    for t in tuned.found.trials.iter().take(50) {
+    let op = format!("{} at {}", tuned.key.op, tuned.key.shape());
+    let (found, seconds) = (&tuned.found, tuned.seconds);
+    if found.trials.is_empty() && tuned.out_of_time {
+        return Error::Refused(format!(
+            "{op}: the budget was spent after {seconds:.1} s, before anything was measured: {:.1} s went into starting the workers, the \
+             inputs and the results to compare with, so give at least --budget {}s",
+            tuned.started,
+            (2.0 * tuned.started + 1.0).ceil()
+        ));
+    }
+    let mut text = format!("{op}: every configuration failed, and nothing was kept");
+    for t in found.trials.iter().take(50) {
         if let Err(f) = &t.result {
             text += &format!("\n  {}: {f}", one_line(&t.configuration));
         }
     }
-    for (why, n) in &tuned.found.pruned {
+    for (why, n) in &found.pruned {
         text += &format!("\n  {n} without compiling: {why}");
     }
     Error::Refused(text)
@@ -384,8 +405,35 @@ pub fn one_line(c: &Configuration) -> String {
     }
 }
 
-/// A schedule's text as a `tile` block.
-pub fn tile_block(op: &str, target: &Target, c: &Configuration) -> String {
+/// A configuration as it can be pasted: a `tile` block, or why none can say it and what does.
+pub fn to_paste(tuned: &Tuned, c: &Configuration) -> String {
     let schedule = Schedule::parse(&c.schedule).unwrap_or_default();
-    girih_autotune::space::tile_block(op, target.name, &schedule)
+    match no_tile_block(tuned, c, &schedule) {
+        None => girih_autotune::space::tile_block(&tuned.key.op, tuned.target.name, &schedule),
+        Some(why) => {
+            let file = match c.fusion.as_str() {
+                "" | "searched" => ", or give these lines to --schedule",
+                _ => "",
+            };
+            let mut text =
+                format!("// no tile block: {why}. Freeze it (--freeze, then girih run --locked){file}:\n");
+            schedule.to_string().lines().for_each(|l| text += &format!("//   {l}\n"));
+            text
+        }
+    }
+}
+
+/// Why no `tile` block can say a configuration.
+fn no_tile_block(tuned: &Tuned, c: &Configuration, schedule: &Schedule) -> Option<String> {
+    if !matches!(c.fusion.as_str(), "" | "searched") {
+        return Some(format!("the winner fuses otherwise ({}), and blocks do not choose plans", c.fusion));
+    }
+    let word = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if let Some(hidden) = schedule.kernels.keys().find(|k| !word(k)) {
+        return Some(format!("kernel {hidden} has no name in the program"));
+    }
+    let own = tuned.spaces.iter().find(|s| s.0 == "searched").or(tuned.spaces.first());
+    let mut folds = own.into_iter().flat_map(|s| &s.1.kernels).filter(|k| k.form == Form::Fold);
+    let fold = folds.find(|k| schedule.kernels.contains_key(&k.kernel))?;
+    Some(format!("a block that speaks of {} keeps its chained products apart", fold.kernel))
 }

@@ -271,11 +271,11 @@ impl Worker {
             self.small = Some(small::Small::new(&self.job)?);
         }
         let Some(small) = &self.small else { return Ok(String::new()) };
-        let bound = small.bound.clone();
+        let (bound, shape) = (small.bound.clone(), small.shape().to_string());
         let configured = self.configured(&bound, &r.configuration)?;
         let lowered = match self.lower(&bound, true, r, plant) {
             // What is no legal choice at this shape is never used at it.
-            Err(Error::Refused(why)) => return Ok(format!("refused at the small shape: {why}")),
+            Err(Error::Refused(_)) => return Ok(format!("no small shape: it is no legal choice at {shape}")),
             other => other?,
         };
         let device = match &self.on {

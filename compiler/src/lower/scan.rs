@@ -83,12 +83,12 @@ fn is_across(dims: &[i64], along: usize, rows: i64) -> bool {
 
 /// The settings of a scan's kernel with the values worth trying.
 pub fn space(graph: &Graph, k: &PlanKernel) -> Vec<Choice> {
-    let scans = k.stmts.iter().filter_map(|&s| match &graph.stmts[s] {
+    let mut scans = k.stmts.iter().filter_map(|&s| match &graph.stmts[s] {
         GraphStmt::Scan(s) => Some((s.target, s.along)),
         GraphStmt::Recur(r) => scan_step::recognise(graph, r).map(|l| (l.define.target, l.along)),
         _ => None,
     });
-    let Some((target, along)) = scans.last() else { return Vec::new() };
+    let Some((target, along)) = scans.next_back() else { return Vec::new() };
     let t = graph.tensor(target);
     let n = t.dims[along];
     let rows = t.dims.iter().product::<i64>() / n.max(1);

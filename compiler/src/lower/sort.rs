@@ -101,11 +101,11 @@ impl Way {
 
 /// The settings of a sort's kernel with the values worth trying.
 pub fn space(cx: &Lowering<'_>, k: &PlanKernel) -> Vec<Choice> {
-    let sorts = k.stmts.iter().filter_map(|&s| match &cx.graph.stmts[s] {
+    let mut sorts = k.stmts.iter().filter_map(|&s| match &cx.graph.stmts[s] {
         GraphStmt::Sort(sort) => Some(sort),
         _ => None,
     });
-    let Some(sort) = sorts.last() else { return Vec::new() };
+    let Some(sort) = sorts.next_back() else { return Vec::new() };
     let t = cx.graph.tensor(sort.target);
     let n = t.dims[sort.along];
     let rows = t.dims.iter().product::<i64>() / n.max(1);

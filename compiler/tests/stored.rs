@@ -168,3 +168,90 @@ fn the_search_is_deterministic() {
     let text = |p: &Plan| girih_compiler::ir::plan_text::print(p);
     assert_eq!(text(&found(&g)), text(&found(&g)));
 }
+
+const WAYS: &str = "
+op low_rank[M, N, K, R](x: bf16[M, K], a: bf16[K, R], b: bf16[R, N]) -> (y: bf16[M, N]) {
+    w[k, n] = sum[r](a[k, r] * b[r, n])
+    y[m, n] = sum[k](x[m, k] * w[k, n])
+}
+op linear_attention[S, D, E](q: bf16[S, D], k: bf16[S, D], v: bf16[S, E]) -> (o: bf16[S, E]) {
+    a[i, j] = sum[d](q[i, d] * k[j, d]) / sqrt(D)
+    o[i, e] = sum[j](a[i, j] * v[j, e])
+}
+op both_ways[M, N, K](x: bf16[M, K], w: bf16[N, K]) -> (y: bf16[M, N], z: bf16[N, M]) {
+    y[m, n] = sum[k](x[m, k] * w[n, k])
+    z[i, j] = sum[l](w[i, l] * x[j, l])
+}
+op two_means[M, N](x: f32[M, N]) -> (y: f32[M, N], v: f32[M]) {
+    mean[m] = sum[n](x[m, n]) / N
+    y[m, n] = x[m, n] - mean[m]
+    mu[m] = sum[n](x[m, n] / N)
+    v[m] = sum[n]((x[m, n] - mu[m]) * (x[m, n] - mu[m])) / N
+}
+op two_norms[M, N](x: f32[M, N], g: f32[N]) -> (y: f32[M, N], l: f32[M]) {
+    s[m] = sum[n](g[n] * x[m, n] * (g[n] * x[m, n])) / 8
+    l[m] = sqrt(s[m])
+    y[m, n] = x[m, n] * s[m] + sum[k](x[m, k] * g[k] * (x[m, k] * g[k]) / 8)
+}";
+
+fn ways(op: &str, words: &str) -> (Graph, Plan) {
+    let g = graph(WAYS, op, words);
+    let p = found(&g);
+    (g, p)
+}
+
+fn says(p: &Plan, all: &[&str]) -> bool {
+    p.notes.iter().any(|n| all.iter().all(|part| n.contains(part)))
+}
+
+/// The sums of a product with a product change places where that is less work, and only there.
+#[test]
+fn products_of_products_are_grouped_by_what_they_cost() {
+    let (g, p) = ways("low_rank", "M=4096 N=4096 K=4096 R=16");
+    assert_eq!(stored(&p).len(), 2, "{}", p.notes.join("\n"));
+    assert!(!stored(&p).contains(&"w".into()) && cost(&p) < 0.1 * cost(&greedy(&g)));
+    assert!(
+        says(&p, &["y is made in another way", "by regroup-sums", "without w"]),
+        "{}",
+        p.notes.join("\n")
+    );
+    let (g, p) = ways("low_rank", "M=8192 N=256 K=256 R=256");
+    assert_eq!(stored(&p), ["w", "y"], "{}", p.notes.join("\n"));
+    assert_eq!(cost(&p), cost(&greedy(&g)));
+}
+
+/// The scale between the products does not stand in the way.
+#[test]
+fn linear_attention_never_makes_its_scores() {
+    let (g, p) = ways("linear_attention", "S=16384 D=64 E=64");
+    assert!(!stored(&p).contains(&"a".into()), "{}", p.notes.join("\n"));
+    assert!(cost(&p) < 0.1 * cost(&greedy(&g)), "{} and {}", cost(&p), cost(&greedy(&g)));
+    // Short sequences of wide heads: the scores are the smaller matrix.
+    let (_, p) = ways("linear_attention", "S=64 D=512 E=512");
+    assert!(stored(&p).contains(&"a".into()), "{}", p.notes.join("\n"));
+}
+
+/// A product and the same with its factors and its axes the other way round.
+#[test]
+fn a_product_is_made_once_however_it_is_written() {
+    let (g, p) = ways("both_ways", "M=4096 N=4096 K=4096");
+    assert_eq!(forms(&p), ["contract", "map"], "{}", p.notes.join("\n"));
+    assert!(cost(&p) < 0.6 * cost(&greedy(&g)));
+}
+
+/// One mean, though one statement divides the sum and the other the terms.
+#[test]
+fn two_spellings_of_a_reduction_are_one_value() {
+    for op in ["two_means", "two_norms"] {
+        let (g, p) = ways(op, "M=4096 N=4096");
+        let sums = |p: &Plan| {
+            let all = p.graph.stmts.iter().flat_map(girih_compiler::pass::facts::roots);
+            let below = all.flat_map(|e| girih_compiler::pass::inline::below(&p.graph, e));
+            let folds =
+                below.filter(|&e| matches!(p.graph.expr(e), girih_compiler::ir::graph::Expr::Fold(_)));
+            folds.collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert!(sums(&p) < sums(&greedy(&g)), "{op}: {} sums\n{}", sums(&p), p.notes.join("\n"));
+        assert!(cost(&p) <= cost(&greedy(&g)));
+    }
+}

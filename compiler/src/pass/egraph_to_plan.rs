@@ -22,15 +22,12 @@ pub fn simplify(g: &mut Graph, most: Class, notes: &mut Vec<String>) {
         let mut values = graph_to_egraph::build(g, &cluster, false);
         saturate(&mut values, &rules);
         let choice = extract::choose(&values.egraph);
-        let spans = std::mem::take(&mut values.spans);
-        let mut spans: Vec<_> = spans.into_iter().collect();
-        spans.sort_by_key(|s| std::cmp::Reverse(s.0));
-        values.spans = spans.into_iter().map(|(id, span)| (values.egraph.find(id), span)).collect();
+        values.canonical_spans();
         write_back(g, &mut values, &choice, &rules, notes);
     }
 }
 
-fn saturate(values: &mut Values, rules: &[rules::Rule]) {
+pub fn saturate(values: &mut Values, rules: &[rules::Rule]) {
     let before = values.egraph.total_number_of_nodes();
     let limits = Limits { nodes: before * 4 + 1000, ..Limits::default() };
     rules::saturate(&mut values.egraph, rules, limits);
@@ -121,10 +118,9 @@ struct Back<'a> {
     done: FxHashMap<(Id, Vec<(u32, AxisId)>), ExprId>,
 }
 
-type Env = BTreeMap<u32, AxisId>;
+pub type Env = BTreeMap<u32, AxisId>;
 
-/// One term of a class as an expression, with the chosen terms below it; for tests that compare all of a class.
-#[cfg(test)]
+/// One term of a class as an expression, with the chosen terms below it.
 pub fn value_of_node(
     g: &mut Graph,
     values: &Values,
@@ -211,7 +207,8 @@ impl Back<'_> {
             let name = rules::analysis::axis_of(&self.values.egraph, a)?;
             let (lo, hi) = self.values.egraph.analysis.range(name)?;
             let (lo, hi) = (self.g.int(lo), self.g.int(hi));
-            let axis = self.g.new_axis(self.values.axis_names[name as usize].clone(), lo, hi, span);
+            let axis =
+                self.g.new_axis(self.values.egraph.analysis.axis_names[name as usize].clone(), lo, hi, span);
             inner.insert(name, axis);
             fresh.push(axis);
         }

@@ -16,6 +16,25 @@ pub struct Choice {
     best: FxHashMap<Id, (f64, Term)>,
 }
 
+/// What tells the terms of a class apart, each over all points of its axes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Label {
+    /// Operations, if every class below is computed once for each point of the axes it depends on.
+    pub work: f64,
+    /// Folds that must end before others begin.
+    pub passes: u32,
+    /// Bytes that are read.
+    pub bytes: f64,
+}
+
+impl Label {
+    /// Is it no better than another in anything?
+    pub fn is_beaten_by(&self, other: &Label) -> bool {
+        let close = |a: f64, b: f64| b <= a * (1.0 + 1e-9);
+        close(self.work, other.work) && other.passes <= self.passes && close(self.bytes, other.bytes)
+    }
+}
+
 impl Choice {
     /// The chosen term; `None` if the class has none that may be chosen.
     pub fn term(&self, g: &rules::Graph, id: Id) -> Option<&Term> {
@@ -31,42 +50,130 @@ impl Choice {
         let root = self.term(g, id)?.clone();
         root.try_build_recexpr(|id| self.term(g, id).cloned().ok_or(())).ok()
     }
+
+    /// The label of a term of a class, with the chosen terms below it; `None` if it may not be chosen.
+    pub fn label(&self, g: &rules::Graph, class: Id, node: &Term, known: &mut Labels) -> Option<Label> {
+        let (inside, own) = legal(g, class, node)?;
+        let mut label = Label { work: own, passes: 0, bytes: 0.0 };
+        for &c in node.children() {
+            let below = self.below(g, g.find(c), known)?;
+            label.work += below.work;
+            label.passes = label.passes.max(below.passes);
+            label.bytes += below.bytes;
+        }
+        match node.op {
+            Op::Fold { .. } | Op::Opaque(_) => label.passes += 1,
+            Op::Read(t, _) => {
+                let bits = g.analysis.tensors.get(t as usize).map_or(32, |d| d.bits());
+                label.bytes += inside * bits as f64 / 8.0;
+            }
+            _ => {}
+        }
+        Some(label)
+    }
+
+    fn below(&self, g: &rules::Graph, id: Id, known: &mut Labels) -> Option<Label> {
+        if let Some(&l) = known.of.get(&id) {
+            return Some(l);
+        }
+        let term = self.term(g, id)?;
+        let label = self.label(g, id, term, known)?;
+        known.of.insert(id, label);
+        Some(label)
+    }
+
+    /// The terms of a class that no other beats in everything, with the chosen terms below them: a few, those of least
+    /// work first.
+    pub fn terms(&self, g: &rules::Graph, id: Id, known: &mut Labels) -> Vec<(Label, Term)> {
+        const MOST: usize = 4;
+        let id = g.find(id);
+        let nodes = g[id].nodes.iter();
+        let chosen = self.term(g, id);
+        let mut all: Vec<(Label, Term)> =
+            nodes.filter_map(|n| Some((self.label(g, id, n, known)?, n.clone()))).collect();
+        all.sort_by(|a, b| {
+            let by = |l: &Label| (l.passes, l.bytes);
+            let (x, y) = (by(&a.0), by(&b.0));
+            a.0.work
+                .total_cmp(&b.0.work)
+                .then(x.0.cmp(&y.0))
+                .then(x.1.total_cmp(&y.1))
+                .then((Some(&a.1) != chosen, &a.1).cmp(&(Some(&b.1) != chosen, &b.1)))
+        });
+        let mut kept: Vec<(Label, Term)> = Vec::new();
+        for (label, term) in all {
+            if kept.len() < MOST && !kept.iter().any(|k| label.is_beaten_by(&k.0)) {
+                kept.push((label, term));
+            }
+        }
+        kept
+    }
+}
+
+/// Labels of the chosen terms, as far as they were asked for.
+#[derive(Default)]
+pub struct Labels {
+    of: FxHashMap<Id, Label>,
+}
+
+/// A term that may be chosen.
+struct Candidate<'a> {
+    class: Id,
+    node: &'a Term,
+    children: Vec<Id>,
+    own: f64,
+    new: bool,
 }
 
 /// Chooses a term for every class.
 pub fn choose(g: &rules::Graph) -> Choice {
+    choose_as_written(g, &FxHashSet::default())
+}
+
+/// The terms of an e-graph.
+pub fn terms(g: &rules::Graph) -> Vec<Term> {
+    g.classes().flat_map(|c| c.nodes.iter().cloned()).collect()
+}
+
+/// Chooses a term for every class; of those that cost the same one of these, of the classes as they are now.
+pub fn choose_as_written(g: &rules::Graph, written: &FxHashSet<Term>) -> Choice {
     let mut ids: Vec<Id> = g.classes().map(|c| c.id).collect();
     ids.sort();
-    let mut best: FxHashMap<Id, (f64, Term)> = FxHashMap::default();
+    let mut all: Vec<Candidate> = Vec::new();
+    for &class in &ids {
+        for node in &g[class].nodes {
+            let Some((_, own)) = legal(g, class, node) else { continue };
+            let children = node.children().iter().map(|&c| g.find(c)).collect();
+            all.push(Candidate { class, node, children, own, new: !written.contains(node) });
+        }
+    }
+    let mut best: FxHashMap<Id, (f64, (bool, &Term))> = FxHashMap::default();
     loop {
         let mut changed = false;
-        for &id in &ids {
-            for node in &g[id].nodes {
-                let Some(cost) = cost(g, id, node, &best) else { continue };
-                let better = match best.get(&id) {
-                    Some((c, t)) => cost < *c * (1.0 - 1e-12) || (cost <= *c && node < t),
-                    None => true,
-                };
-                if better {
-                    best.insert(id, (cost, node.clone()));
-                    changed = true;
-                }
+        for c in &all {
+            let below = c.children.iter().try_fold(0.0, |sum, id| Some(sum + best.get(id)?.0));
+            let Some(cost) = below.map(|b| b + c.own) else { continue };
+            let better = match best.get(&c.class) {
+                Some((known, t)) => cost < *known * (1.0 - 1e-12) || (cost <= *known && (c.new, c.node) < *t),
+                None => true,
+            };
+            if better {
+                best.insert(c.class, (cost, (c.new, c.node)));
+                changed = true;
             }
         }
         if !changed {
-            return Choice { best };
+            return Choice {
+                best: best.into_iter().map(|(id, (cost, (_, t)))| (id, (cost, t.clone()))).collect(),
+            };
         }
     }
 }
 
-fn cost(g: &rules::Graph, class: Id, node: &Term, best: &FxHashMap<Id, (f64, Term)>) -> Option<f64> {
+/// Points at which a term is evaluated, and its own work there; `None` if it depends on axes that its class does not.
+fn legal(g: &rules::Graph, class: Id, node: &Term) -> Option<(f64, f64)> {
     let mut free: BTreeSet<u32> = BTreeSet::new();
-    let mut total = 0.0;
-    for &c in node.children() {
-        let c = g.find(c);
-        total += best.get(&c)?.0;
-        free.extend(&g[c].data.free);
-    }
+    node.children().iter().for_each(|&c| free.extend(&g[c].data.free));
     let inside = points(g, &free);
     if let Some((_, axes, ..)) = node.fold_parts() {
         for &a in axes {
@@ -74,7 +181,7 @@ fn cost(g: &rules::Graph, class: Id, node: &Term, best: &FxHashMap<Id, (f64, Ter
         }
     }
     let constant = matches!(node.op, Op::Axis(_)) || g[class].data.constant.is_some();
-    (constant || free.is_subset(&g[class].data.free)).then_some(total + own(node) * inside)
+    (constant || free.is_subset(&g[class].data.free)).then(|| (inside, own(node) * inside))
 }
 
 /// Points of axes; a guess for those without a literal range.

@@ -152,7 +152,8 @@ fn search(
     };
     let (first, better, simpler) = (of(found), of(better), of(simpler));
     let better = if simpler.0 < better.0 { simpler } else { better };
-    if better.0 < first.0 {
+    // What the model sees no difference in, the search had its reasons for.
+    if better.0 <= first.0 {
         *notes = said;
         return better.1;
     }

@@ -5,6 +5,8 @@ pub mod bind;
 pub mod bounds;
 pub mod cascade;
 pub mod check;
+pub mod class_key;
+pub mod classes;
 pub mod compact;
 pub mod cost;
 pub mod egraph_to_plan;

@@ -11,6 +11,7 @@
 //! is deterministic, its limits are counts, and costs are remembered by the kernel's roots: for a big program only the
 //! kernels around a move are looked at.
 
+use super::classes::{Change, Classes};
 use super::facts::{self, Facts};
 use super::group::{self, Content};
 use super::hoist::{self, Takes};
@@ -100,14 +101,22 @@ enum Move {
     Store(String),
     /// Compute what this product's weights come from where the product is made (`cascade`).
     Chain(TensorId),
+    /// Write a class in another way wherever it stands, or read the tensor that holds it (`classes`).
+    Spell(Vec<Change>),
+}
+
+impl Move {
+    /// Does it need classes to be found?
+    fn is_of_classes(&self) -> bool {
+        matches!(self, Move::Spell(_) | Move::Store(_))
+    }
 }
 
 /// A value inside statements that could be stored.
+#[derive(Default)]
 struct Inside {
-    /// Free axes in order of appearance, for the first place.
-    free: Vec<AxisId>,
-    /// Statements, by their first target, and the expression in each.
-    places: Vec<(TensorId, ExprId)>,
+    /// Statements, by their first target, the expression in each, and its free axes in one order for all.
+    places: Vec<(TensorId, ExprId, Vec<AxisId>)>,
 }
 
 struct Search<'a> {
@@ -128,6 +137,9 @@ struct Search<'a> {
     readers: Readers,
     /// Products may be chained.
     chain: bool,
+    /// Once the statements as they stand offer nothing more: what they are equal to.
+    classes: Option<Classes>,
+    changes: Option<Vec<Vec<Change>>>,
 }
 
 /// Costs of the kernels around a move before it and after, and the statements that take the place of those around.
@@ -166,18 +178,39 @@ impl<'a> Search<'a> {
             windows: FxHashMap::default(),
             tried: FxHashMap::default(),
             verdicts: BTreeMap::new(),
+            classes: None,
+            changes: None,
         };
         s.look();
         s
     }
 
+    /// First with the statements as they stand, then with what else their classes hold.
     fn run(&mut self) -> bool {
+        let mut changed = self.settle();
+        if !self.g.tiles.is_empty() {
+            return changed;
+        }
+        for _ in 0..ROUNDS {
+            self.classes = Some(Classes::of(self.g));
+            self.changes = None;
+            if !self.settle() {
+                break;
+            }
+            changed = true;
+        }
+        changed
+    }
+
+    /// Rounds until nothing gains.
+    fn settle(&mut self) -> bool {
         let mut changed = false;
         for _ in 0..ROUNDS {
             let singles = self.singles();
             let more = singles || self.pairs();
             changed |= more;
-            if !more {
+            // Classes speak of the statements as they were.
+            if !more || self.classes.is_some() {
                 break;
             }
         }
@@ -192,7 +225,7 @@ impl<'a> Search<'a> {
             let name = self.title(&m, &inside);
             match self.trial(&[&m], &inside) {
                 Ok(t) => {
-                    let gains = t.gains();
+                    let gains = self.is_worth(&m, &t);
                     self.say(&m, name, &t, gains);
                     if gains {
                         self.accept(t);
@@ -225,6 +258,13 @@ impl<'a> Search<'a> {
             self.verdicts.insert(format!("{name} chained"), text);
             return;
         }
+        if let Move::Spell(changes) = m {
+            if gains {
+                let text = self.told(&name, changes, t);
+                self.verdicts.insert(format!("{name} spelled"), text);
+            }
+            return;
+        }
         let stored = matches!(m, Move::Inline(_)) != gains;
         let (with, without) =
             if matches!(m, Move::Inline(_)) { (t.before, t.after) } else { (t.after, t.before) };
@@ -232,6 +272,28 @@ impl<'a> Search<'a> {
         let text =
             format!("{name} is {how}: its kernels take {with:.1} us if it is stored, {without:.1} us if not");
         self.verdicts.insert(name, text);
+    }
+
+    /// What a change to an equal value is, and what it is worth.
+    fn told(&mut self, name: &str, changes: &[Change], t: &Trial) -> String {
+        let worth = format!("its kernels take {:.1} us, {:.1} us as it stood", t.after, t.before);
+        let rules = super::classes::rules_of(self.g, &changes[0]).join(", ");
+        let by = if rules.is_empty() { rules } else { format!(" by {rules}") };
+        match self.g.expr(changes[0].2) {
+            Expr::Read(r) => {
+                let from = &self.g.tensor(r.tensor).name;
+                format!("{name} is what {from} holds{by}, and is read there: {worth}")
+            }
+            _ => {
+                let (_, from, to) = changes[0];
+                let now = self.memory.facts.reads(self.g, to);
+                let before = self.memory.facts.reads(self.g, from);
+                let gone = before.difference(&now).map(|&t| self.g.tensor(t).name.as_str());
+                let gone = gone.collect::<Vec<_>>().join(", ");
+                let gone = if gone.is_empty() { gone } else { format!(", without {gone}") };
+                format!("{name} is made in another way{by}{gone}: {worth}")
+            }
+        }
     }
 
     /// Tries pairs of candidates that meet in a statement.
@@ -242,7 +304,9 @@ impl<'a> Search<'a> {
         let mut tried = 0;
         for i in 0..moves.len() {
             for j in i + 1..moves.len() {
-                if touched[i].is_disjoint(&touched[j]) {
+                // Without classes in it, a pair was tried before.
+                let known = self.classes.is_some() && !moves[i].is_of_classes() && !moves[j].is_of_classes();
+                if known || touched[i].is_disjoint(&touched[j]) {
                     continue;
                 }
                 tried += 1;
@@ -266,13 +330,17 @@ impl<'a> Search<'a> {
     fn title(&self, m: &Move, inside: &BTreeMap<String, Inside>) -> String {
         match m {
             Move::Inline(t) | Move::Chain(t) => self.g.tensor(*t).name.clone(),
+            Move::Spell(changes) => self.value_name(changes[0].0, changes[0].1),
             Move::Store(key) => self.name_of(&inside[key]),
         }
     }
 
     /// The name that the program gives a value, or one made of the reader's.
     fn name_of(&self, v: &Inside) -> String {
-        let (target, e) = v.places[0];
+        self.value_name(v.places[0].0, v.places[0].1)
+    }
+
+    fn value_name(&self, target: TensorId, e: ExprId) -> String {
         if let Some(name) = self.names.get(&self.g.span(e)) {
             return name.clone();
         }
@@ -287,6 +355,11 @@ impl<'a> Search<'a> {
 
     fn moves(&mut self, inside: &BTreeMap<String, Inside>) -> Vec<Move> {
         let mut moves = Vec::new();
+        if let Some(classes) = &mut self.classes {
+            let (g, facts) = (&mut *self.g, &mut self.memory.facts);
+            let changes = self.changes.get_or_insert_with(|| classes.changes(g, facts));
+            moves.extend(changes.iter().cloned().map(Move::Spell));
+        }
         for s in &self.g.stmts {
             if let Stmt::Define(d) = s
                 && self.g.tensor(d.target).role == Role::Local
@@ -309,6 +382,7 @@ impl<'a> Search<'a> {
 
     fn accept(&mut self, t: Trial) {
         self.g.stmts.splice(t.around, t.stmts);
+        inline::drop_unread(self.g, &mut self.memory.facts, &BTreeSet::new());
         self.look();
     }
 
@@ -328,6 +402,20 @@ impl<'a> Search<'a> {
     fn touches(&mut self, m: &Move, inside: &BTreeMap<String, Inside>) -> BTreeSet<TensorId> {
         match m {
             Move::Store(key) => inside[key].places.iter().map(|p| p.0).collect(),
+            // With what is read no more.
+            Move::Spell(changes) => {
+                let mut touched: BTreeSet<TensorId> = changes.iter().map(|c| c.0).collect();
+                for (_, from, to) in changes {
+                    let now = self.memory.facts.reads(self.g, *to);
+                    let before = self.memory.facts.reads(self.g, *from);
+                    touched
+                        .extend(before.difference(&now).filter(|t| self.g.tensor(**t).role == Role::Local));
+                }
+                let copies = changes.iter().filter(|c| self.is_copy(c)).map(|c| c.0);
+                let readers: Vec<usize> = copies.flat_map(|t| self.readers.readers(t)).collect();
+                touched.extend(readers.into_iter().flat_map(|i| self.g.stmts[i].targets()));
+                touched
+            }
             // With the values that may go into it.
             Move::Chain(t) => self.above(*t).into_iter().chain([*t]).collect(),
             Move::Inline(t) => {
@@ -400,6 +488,9 @@ impl<'a> Search<'a> {
     /// What the kernels around would cost after these moves; the graph's statements stay as they are. Only the
     /// statements around are looked at: a move changes no others.
     fn trial(&mut self, moves: &[&Move], inside: &BTreeMap<String, Inside>) -> Result<Trial, String> {
+        if !moves.iter().all(|m| self.is_ready(m)) {
+            return Err("what it reads is there no more".into());
+        }
         let touched: BTreeSet<TensorId> = moves.iter().flat_map(|m| self.touches(m, inside)).collect();
         let at: Vec<usize> = touched.iter().filter_map(|t| self.at.get(t).copied()).collect();
         let (Some(&lo), Some(&hi)) = (at.iter().min(), at.iter().max()) else {
@@ -415,7 +506,7 @@ impl<'a> Search<'a> {
             && let Some(&after) = self.tried.get(&((*m).clone(), content.clone()))
         {
             let t = Trial { before, after, around: around.clone(), stmts: Vec::new() };
-            if !t.gains() {
+            if !self.is_worth(m, &t) {
                 return Ok(t);
             }
         }
@@ -467,6 +558,7 @@ impl<'a> Search<'a> {
                 inline::put_in(self.g, &mut self.memory.facts, i, self.wishes)?
             }
             Move::Store(key) => self.store(key, &inside[key])?,
+            Move::Spell(changes) => self.spell(changes)?,
             Move::Chain(t) => {
                 self.chain(*t)?;
                 inline::drop_unread(self.g, &mut self.memory.facts, kept);
@@ -483,13 +575,63 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
+    /// Is what a move wants read stored before it is read?
+    fn is_ready(&mut self, m: &Move) -> bool {
+        let Move::Spell(changes) = m else { return true };
+        changes.iter().all(|(t, _, to)| {
+            let Some(&reader) = self.at.get(t) else { return true };
+            let reads = self.memory.facts.reads(self.g, *to);
+            let made = |t: &&TensorId| matches!(self.g.tensor(**t).role, Role::Local | Role::Result);
+            reads.iter().filter(made).all(|r| self.at.get(r).is_some_and(|&i| i < reader))
+        })
+    }
+
+    /// Does a move gain, or only read what is stored instead of making it again? That is worth it even where the model sees
+    /// nothing in it.
+    fn is_worth(&self, m: &Move, t: &Trial) -> bool {
+        let read = |c: &Change| matches!(self.g.expr(c.2), Expr::Read(_));
+        let reads = matches!(m, Move::Spell(changes) if changes.iter().all(read));
+        t.gains() || reads && t.after <= t.before
+    }
+
+    /// Does a change make a local that only repeats a tensor?
+    fn is_copy(&self, (t, from, to): &Change) -> bool {
+        let whole = |s: &Stmt| matches!(s, Stmt::Define(d) if d.target == *t && d.value == *from);
+        let defines = self.at.get(t).is_some_and(|&i| whole(&self.g.stmts[i]));
+        defines && self.g.tensor(*t).role == Role::Local && matches!(self.g.expr(*to), Expr::Read(_))
+    }
+
+    /// Puts other expressions in the place of equal ones.
+    fn spell(&mut self, changes: &[Change]) -> Result<Vec<TensorId>, String> {
+        let mut changed = Vec::new();
+        for (t, from, to) in changes {
+            let Some(i) = self.position(*t) else { continue };
+            let mut s = self.g.stmts[i].clone();
+            if !facts::roots(&s).into_iter().any(|r| inline::below(self.g, r).contains(from)) {
+                continue;
+            }
+            let mut subst = super::subst::Subst::of_exprs([(*from, *to)]);
+            facts::map_roots(&mut s, &mut |e| subst.apply(self.g, e));
+            let copy = matches!(&s, Stmt::Define(d) if matches!(self.g.expr(d.value), Expr::Read(_)));
+            self.g.stmts[i] = s;
+            changed.push(*t);
+            if copy && self.g.tensor(*t).role == Role::Local {
+                // What cannot go into its readers stays a copy.
+                changed.extend(
+                    inline::put_in(self.g, &mut self.memory.facts, i, self.wishes).unwrap_or_default(),
+                );
+            }
+        }
+        if changed.is_empty() { Err("it is there no more".into()) } else { Ok(changed) }
+    }
+
     /// Makes a value inside statements a definition before the first of them.
     fn store(&mut self, key: &str, v: &Inside) -> Result<Vec<TensorId>, String> {
-        let mut places: Vec<(usize, ExprId)> = Vec::new();
-        for &(t, e) in &v.places {
-            let Some(i) = self.position(t) else { continue };
-            if facts::roots(&self.g.stmts[i]).into_iter().any(|r| inline::below(self.g, r).contains(&e)) {
-                places.push((i, e));
+        let mut places: Vec<(usize, ExprId, &[AxisId])> = Vec::new();
+        for (t, e, free) in &v.places {
+            let Some(i) = self.position(*t) else { continue };
+            if facts::roots(&self.g.stmts[i]).into_iter().any(|r| inline::below(self.g, r).contains(e)) {
+                places.push((i, *e, free));
             }
         }
         let first = places.iter().map(|p| p.0).min().ok_or("it is there no more")?;
@@ -497,15 +639,14 @@ impl<'a> Search<'a> {
             Some(made) => made.clone(),
             None => {
                 let name = self.name_of(v);
-                let made = hoist::define(self.g, name, v.places[0].1, &v.free);
+                let made = hoist::define(self.g, name, v.places[0].1, &v.places[0].2);
                 self.lifted.insert(key.to_string(), made.clone());
                 made
             }
         };
         let mut changed = vec![tensor];
-        for (i, e) in places {
-            let free = appearing(self.g, &mut self.memory.facts, e);
-            let read = hoist::read_at(self.g, tensor, e, &free);
+        for (i, e, free) in places {
+            let read = hoist::read_at(self.g, tensor, e, free);
             let mut s = self.g.stmts[i].clone();
             let mut subst = super::subst::Subst::of_exprs([(e, read)]);
             facts::map_roots(&mut s, &mut |e| subst.apply(self.g, e));
@@ -536,22 +677,37 @@ impl<'a> Search<'a> {
             return found;
         }
         let mut gain: FxHashMap<String, f64> = FxHashMap::default();
+        let mut shapes: FxHashMap<String, BTreeSet<String>> = FxHashMap::default();
         for i in 0..self.g.stmts.len() {
             let s = self.g.stmts[i].clone();
             if matches!(s, Stmt::Recur(_) | Stmt::Table { .. }) {
                 continue;
             }
             for (e, us) in self.inside_one(&s) {
-                let free = appearing(self.g, &mut self.memory.facts, e);
-                let key = shape::key(self.g, e, &free);
+                let (key, shape, free) = self.key(&s, e);
+                shapes.entry(key.clone()).or_default().insert(shape);
                 *gain.entry(key.clone()).or_default() += us;
-                let entry = found.entry(key).or_insert(Inside { free, places: Vec::new() });
-                entry.places.push((s.targets()[0], e));
+                found.entry(key).or_default().places.push((s.targets()[0], e, free));
             }
         }
+        // What is spelled in one way was tried before.
+        found.retain(|key, _| self.classes.is_none() || shapes[key].len() > 1);
         // Storing costs a launch or a pass more: what takes less in all cannot gain.
         found.retain(|key, v| gain[key] > 0.5 || v.places.len() > 1 && gain[key] > 0.1);
         found
+    }
+
+    /// What a value is called, equal for equal values, how it is spelled, and its free axes in an order that is the same
+    /// for equal values.
+    fn key(&mut self, s: &Stmt, e: ExprId) -> (String, String, Vec<AxisId>) {
+        let free = appearing(self.g, &mut self.memory.facts, e);
+        let shape = shape::key(self.g, e, &free);
+        if let (Some(classes), Stmt::Define(d)) = (&mut self.classes, s)
+            && let Some((key, free)) = classes.key_at(self.g, d, e)
+        {
+            return (key, shape, free);
+        }
+        (shape.clone(), shape, free)
     }
 
     /// Candidates of one statement, with the most that storing each can gain.

@@ -6,6 +6,7 @@ use super::term::{Op, Term};
 use crate::vocab::dtype::{DType, Ty, Value};
 use crate::vocab::func::Meaning;
 use egg::{Analysis, DidMerge, Id};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
 /// An axis of the e-graph.
@@ -21,6 +22,10 @@ pub struct Axis {
 #[derive(Default, Clone, Debug)]
 pub struct Facts {
     pub axes: Vec<Axis>,
+    /// A name for each of them, for what is made of them.
+    pub axis_names: Vec<String>,
+    /// Their numbers.
+    pub numbers: FxHashMap<Axis, u32>,
     /// dtypes of tensors and scalars, by number.
     pub tensors: Vec<DType>,
     pub scalars: Vec<DType>,
@@ -43,6 +48,26 @@ pub struct Known {
 }
 
 impl Facts {
+    /// The number of an axis; a new one is called `name`.
+    pub fn axis(&mut self, axis: Axis, name: &str) -> u32 {
+        if let Some(&n) = self.numbers.get(&axis) {
+            return n;
+        }
+        let n = self.axes.len() as u32;
+        self.axes.push(axis.clone());
+        self.axis_names.push(name.to_string());
+        self.numbers.insert(axis, n);
+        n
+    }
+
+    /// The axis of this range of the smallest rank that is none of `used`.
+    pub fn unused(&mut self, range: Option<(i64, i64)>, used: &BTreeSet<u32>, name: &str) -> u32 {
+        let known =
+            |rank: &u32| self.numbers.get(&Axis { range, rank: *rank }).is_some_and(|n| used.contains(n));
+        let rank = (0..).find(|rank| !known(rank)).expect("ranks do not end");
+        self.axis(Axis { range, rank }, name)
+    }
+
     pub fn range(&self, axis: u32) -> Option<(i64, i64)> {
         self.axes[axis as usize].range
     }

@@ -11,6 +11,8 @@ use crate::vocab::dtype::{Ty, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
 use egg::{Applier, Id, PatternAst, Rewrite, SearchMatches, Searcher, Subst, Symbol, Var};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// One row: looks at one fold and gives what it is equal to.
 pub struct FoldRow {
@@ -44,11 +46,22 @@ pub static TABLE: [FoldRow; 7] = [
     FoldRow { name: "split-sum", class: Class::Reassociates, rewrite: split },
 ];
 
+/// Other orders of nested sums: which costs less depends on what is stored, so only the search for stored values asks.
+pub static ORDERS: [FoldRow; 1] = [
+    // Σₗ ((Σₖ a · b) · c) = Σₖ (a · Σₗ (b · c)), where l is not free in a, nor k in c
+    FoldRow { name: "regroup-sums", class: Class::Reassociates, rewrite: regroup },
+];
+
 pub fn rules(most: Class) -> impl Iterator<Item = Rule> {
-    TABLE.iter().filter(move |r| r.class <= most).map(|row| {
-        Rewrite::new(row.name, Folds, Apply { rewrite: row.rewrite })
-            .expect("the applier asks for no variables")
-    })
+    TABLE.iter().filter(move |r| r.class <= most).map(rule)
+}
+
+pub fn rules_of_search(most: Class) -> impl Iterator<Item = Rule> {
+    ORDERS.iter().filter(move |r| r.class <= most).map(rule)
+}
+
+fn rule(row: &FoldRow) -> Rule {
+    Rewrite::new(row.name, Folds, Apply { rewrite: row.rewrite }).expect("the applier asks for no variables")
 }
 
 /// Finds classes that hold folds.
@@ -268,4 +281,116 @@ fn split(graph: &mut Graph, f: &Fold) -> Option<Id> {
     let sum = graph.add(Term::fold(Combine::Builtin(Monoid::Sum), &inner, None, of));
     let body = graph.add(Term::call(Func::Mul, vec![other, sum]));
     Some(graph.add(Term::fold(Combine::Builtin(Monoid::Sum), &outer, None, body)))
+}
+
+/// The factors of the products that a class holds.
+fn products(graph: &Graph, id: Id) -> Vec<[Id; 2]> {
+    let both = |n: &Term| match (n.op, &n.children[..]) {
+        (Op::Call(Func::Mul), &[a, b]) => vec![[a, b], [b, a]],
+        _ => Vec::new(),
+    };
+    let mut found: Vec<[Id; 2]> = graph[id].nodes.iter().flat_map(both).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// A sum of products with a sum of products: the other product first.
+fn regroup(graph: &mut Graph, f: &Fold) -> Option<Id> {
+    if f.monoid != Monoid::Sum || !is_float(graph, f.body) {
+        return None;
+    }
+    let outer = names(graph, &f.axes);
+    for [sum, c] in products(graph, f.body) {
+        if !depends(graph, c, &outer) {
+            continue;
+        }
+        for inner in folds_of(graph, sum) {
+            if inner.monoid != Monoid::Sum {
+                continue;
+            }
+            let free = |graph: &Graph, a: Id, b: Id| !depends(graph, a, &outer) && depends(graph, b, &outer);
+            let found = products(graph, inner.body).into_iter().find(|&[a, b]| free(graph, a, b));
+            if let Some([a, b]) = found {
+                return regrouped(graph, f, &inner, [a, b, c]);
+            }
+        }
+    }
+    None
+}
+
+fn regrouped(graph: &mut Graph, f: &Fold, inner: &Fold, [a, b, c]: [Id; 3]) -> Option<Id> {
+    let (mut a, mut b, mut axes) = (a, b, Vec::new());
+    for &k in &inner.axes {
+        let name = axis_of(graph, k)?;
+        let mut to = name;
+        if graph[c].data.free.contains(&name) {
+            // The name is taken where the sum goes.
+            let mut used: BTreeSet<u32> = names(graph, &f.axes).into_iter().collect();
+            used.extend(names(graph, &inner.axes));
+            [a, b, c].iter().for_each(|&x| used.extend(&graph[x].data.free));
+            let range = graph.analysis.range(name);
+            let word = graph.analysis.axis_names[name as usize].clone();
+            to = graph.analysis.unused(range, &used, &word);
+            let mut renaming = Renaming { from: name, to, done: FxHashMap::default() };
+            (a, b) = (renaming.apply(graph, a, DEEP)?, renaming.apply(graph, b, DEEP)?);
+        }
+        axes.push(graph.add(Term::new(Op::Axis(to), vec![])));
+    }
+    let body = graph.add(Term::call(Func::Mul, vec![b, c]));
+    let first = graph.add(Term::fold(Combine::Builtin(Monoid::Sum), &f.axes, None, body));
+    let body = graph.add(Term::call(Func::Mul, vec![a, first]));
+    Some(graph.add(Term::fold(Combine::Builtin(Monoid::Sum), &axes, None, body)))
+}
+
+/// Terms that are one in another, of which renaming looks at as many.
+const DEEP: usize = 32;
+
+/// The same value at another axis.
+struct Renaming {
+    from: u32,
+    to: u32,
+    /// `None` for one that is being looked at.
+    done: FxHashMap<Id, Option<Id>>,
+}
+
+impl Renaming {
+    fn apply(&mut self, graph: &mut Graph, id: Id, depth: usize) -> Option<Id> {
+        let id = graph.find(id);
+        if !graph[id].data.free.contains(&self.from) {
+            return Some(id);
+        }
+        if depth == 0 {
+            return None;
+        }
+        if let Some(&known) = self.done.get(&id) {
+            return known;
+        }
+        self.done.insert(id, None);
+        let mut found: Option<Id> = None;
+        for node in graph[id].nodes.clone() {
+            let Some(new) = self.node(graph, &node, depth) else { continue };
+            match found {
+                Some(old) => drop(graph.union_trusted(old, new, "renaming")),
+                None => found = Some(new),
+            }
+        }
+        self.done.insert(id, found);
+        found
+    }
+
+    fn node(&mut self, graph: &mut Graph, node: &Term, depth: usize) -> Option<Id> {
+        if node.op == Op::Axis(self.from) {
+            return Some(graph.add(Term::new(Op::Axis(self.to), vec![])));
+        }
+        // A fold over an axis of the new name would catch it.
+        if let Some((_, axes, ..)) = node.fold_parts()
+            && names(graph, axes).contains(&self.to)
+        {
+            return None;
+        }
+        let children = node.children.iter().map(|&c| self.apply(graph, c, depth - 1));
+        let children = children.collect::<Option<Vec<Id>>>()?;
+        Some(graph.add(Term::new(node.op, children)))
+    }
 }

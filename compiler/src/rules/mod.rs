@@ -83,13 +83,17 @@ pub fn rules(most: Class) -> Vec<Rule> {
     rows.chain(folds::rules(most)).collect()
 }
 
+/// All rules up to a class, with those that only show that values are equal: the e-graph of the search for stored
+/// values, which asks the model what each spelling costs.
+pub fn rules_of_search(most: Class) -> Vec<Rule> {
+    let orders = scalar::ORDERS.iter().filter(|r| r.class <= most).map(rewrite);
+    rules(most).into_iter().chain(orders).chain(folds::rules_of_search(most)).collect()
+}
+
 /// Names and classes of all rules, for reports and tests.
 pub fn classes() -> Vec<(&'static str, Class)> {
-    scalar::TABLE
-        .iter()
-        .map(|r| (r.name, r.class))
-        .chain(folds::TABLE.iter().map(|r| (r.name, r.class)))
-        .collect()
+    let scalars = scalar::TABLE.iter().chain(&scalar::ORDERS).map(|r| (r.name, r.class));
+    scalars.chain(folds::TABLE.iter().chain(&folds::ORDERS).map(|r| (r.name, r.class))).collect()
 }
 
 /// Saturates within limits of nodes and iterations, not of time, so that every run does the same. Gives the number of iterations.

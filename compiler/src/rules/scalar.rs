@@ -74,6 +74,16 @@ pub static TABLE: [Row; 35] = [
     row("div-sqrt", Relaxed, "(/ ?a (sqrt ?b))", "(* ?a (rsqrt ?b))", always),
 ];
 
+/// The other order of two operands: what the search for stored values needs to know that two spellings are one value.
+/// The rewriting of single statements does without: it would have nothing to choose by.
+pub static ORDERS: [Row; 4] = [
+    // a · b = b · a; a + b = b + a; max(a, b) = max(b, a); min(a, b) = min(b, a)
+    row("mul-order", Exact, "(* ?a ?b)", "(* ?b ?a)", always),
+    row("add-order", Exact, "(+ ?a ?b)", "(+ ?b ?a)", always),
+    row("max-order", Exact, "(max ?a ?b)", "(max ?b ?a)", always),
+    row("min-order", Exact, "(min ?a ?b)", "(min ?b ?a)", always),
+];
+
 fn always(_: &Known<'_>) -> bool {
     true
 }

@@ -146,6 +146,9 @@ pub struct Array {
     pub name: String,
     pub ty: Ty,
     pub len: u32,
+    /// Registers that the PTX of the text names, so that matrix instructions do not take each as an operand (which
+    /// compilers are slow with). Only constants index them.
+    pub named: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -534,8 +537,15 @@ impl Kernel {
     }
 
     pub fn array(&mut self, name: impl Into<String>, ty: Ty, len: u32) -> ArrayId {
-        self.arrays.push(Array { name: name.into(), ty, len });
+        self.arrays.push(Array { name: name.into(), ty, len, named: false });
         ArrayId(self.arrays.len() as u32 - 1)
+    }
+
+    /// An array whose registers PTX names.
+    pub fn named_registers(&mut self, name: impl Into<String>, ty: Ty, len: u32) -> ArrayId {
+        let array = self.array(name, ty, len);
+        self.arrays[array.0 as usize].named = true;
+        array
     }
 
     pub fn shared(&mut self, name: impl Into<String>, dtype: DType, len: u32, align: u32) -> SharedId {

@@ -201,7 +201,10 @@ impl<'a> Parser<'a> {
                 self.expect("align")?;
                 k.shared.push(Shared { name, dtype, len, align: self.number()? });
             }
-            "array" => k.arrays.push(Array { name, ty: self.ty()?, len: self.number()? }),
+            "array" => {
+                let (ty, len) = (self.ty()?, self.number()?);
+                k.arrays.push(Array { name, ty, len, named: self.accept("named") });
+            }
             "var" => k.vars.push(Var { name, ty: self.ty()? }),
             _ => return Err(format!("`{word}` declares nothing")),
         }

@@ -116,7 +116,8 @@ impl Printer<'_> {
             let _ = writeln!(out, "shared {:?} {} {} align {}", s.name, s.dtype.name(), s.len, s.align);
         }
         for a in &k.arrays {
-            let _ = writeln!(out, "array {:?} {} {}", a.name, word(&TYPES, a.ty), a.len);
+            let named = if a.named { " named" } else { "" };
+            let _ = writeln!(out, "array {:?} {} {}{named}", a.name, word(&TYPES, a.ty), a.len);
         }
         for v in &k.vars {
             let _ = writeln!(out, "var {:?} {}", v.name, word(&TYPES, v.ty));

@@ -12,6 +12,19 @@ use std::collections::HashSet;
 type Result<T> = std::result::Result<T, String>;
 
 /// The type of a well-formed expression, or what is wrong with it.
+/// The array of an element.
+fn element<'k>(k: &'k Kernel, a: ArrayId, i: &Expr) -> Result<&'k Array> {
+    want(k, i, Ty::I32, "the index of an array")?;
+    let array = lookup(&k.arrays, a.0, "array")?;
+    if array.named && !matches!(i, Expr::Lit(_)) {
+        return Err(format!(
+            "an index of {} that is no constant, though PTX names its registers",
+            array.name
+        ));
+    }
+    Ok(array)
+}
+
 pub fn type_of(k: &Kernel, e: &Expr) -> Result<Ty> {
     match e {
         Expr::Lit(v) => Ok(value_type(*v)),
@@ -23,10 +36,7 @@ pub fn type_of(k: &Kernel, e: &Expr) -> Result<Ty> {
             ParamKind::TensorMap(_) => Err("a tensor map used as a value".into()),
         },
         Expr::Special(_) => Ok(Ty::I32),
-        Expr::Elem(a, i) => {
-            want(k, i, Ty::I32, "the index of an array")?;
-            Ok(lookup(&k.arrays, a.0, "array")?.ty)
-        }
+        Expr::Elem(a, i) => Ok(element(k, *a, i)?.ty),
         Expr::Load(mem, i) => {
             index(k, i)?;
             Ok(Ty::of(mem_dtype(k, *mem)?.compute()))
@@ -270,8 +280,7 @@ impl Verifier<'_> {
                 self.is(e, self.k.vars[v.0 as usize].ty, "the value")
             }
             Stmt::SetElem(a, i, e) => {
-                self.is(i, Ty::I32, "the index of an array")?;
-                let array = lookup(&self.k.arrays, a.0, "array")?;
+                let array = element(self.k, *a, i)?;
                 self.is(e, array.ty, "the value")
             }
             Stmt::Store(mem, i, e) => {
@@ -335,6 +344,9 @@ impl Verifier<'_> {
     fn vector(&self, array: ArrayId, mem: Mem, i: &Expr, count: u32, at: u32) -> Result<()> {
         self.index(i)?;
         let (array, dtype) = (lookup(&self.k.arrays, array.0, "array")?, mem_dtype(self.k, mem)?);
+        if array.named {
+            return Err(format!("a vector of {}, whose registers PTX names", array.name));
+        }
         let bits = count * dtype.bits();
         if !matches!(bits, 32 | 64 | 128) {
             return Err(format!("a vector of {bits} bits"));
@@ -400,6 +412,12 @@ impl Verifier<'_> {
             if !(0..).zip(outs).all(neighbours) {
                 return Err("accumulators that are not neighbours".into());
             }
+        }
+        let named = |a: &ArrayId| self.k.arrays.get(a.0 as usize).is_some_and(|a| a.named);
+        if !matches!(op, Intrinsic::Wgmma { .. })
+            && outs.iter().any(|o| matches!(o, Place::Elem(a, _) if named(a)))
+        {
+            return Err("results in registers that PTX names, which only matrix instructions set".into());
         }
         for (out, ty) in outs.iter().zip(want_outs) {
             match out {

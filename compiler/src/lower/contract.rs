@@ -32,7 +32,7 @@ use crate::ir::program::BufferId;
 use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, SharedId, Special, Stmt, Ty, Unroll, VarId,
 };
-use crate::ir::tile::{Arrange, FoldTile, Load, Tile};
+use crate::ir::tile::{Arrange, FoldTile, Load, Math, Tile};
 use crate::vocab::dtype::DType;
 use girih_dsl::ast::Span;
 
@@ -454,7 +454,11 @@ fn build_hopper(
     let tile = &h.choice.tile;
     // The sums of several folds lie one after the other, as one instruction makes them.
     let (ty, len) = (Ty::of(shape.folds[0].ty), Accumulators::of(tile).len());
-    let acc = e.kernel.array("acc", ty, len * shape.folds.len() as u32);
+    let all = len * shape.folds.len() as u32;
+    let acc = match in_pieces(h, list.is_some()) {
+        true => e.kernel.named_registers("acc", ty, all),
+        false => e.kernel.array("acc", ty, all),
+    };
     let other = |i| e.kernel.array(format!("acc{i}"), ty, len);
     let accs: Vec<ArrayId> = [acc].into_iter().chain((1..shape.folds.len()).map(other)).collect();
     e.line(cx.graph.span(shape.folds[0].fold));
@@ -523,6 +527,14 @@ fn build_hopper(
         shape,
     };
     main.emit(e, acc, &around);
+}
+
+/// Whether nothing but staging tiles reads the accumulators, which take pieces whose registers are known.
+fn in_pieces(h: &Hopper, listed: bool) -> bool {
+    let tile = &h.choice.tile;
+    let whole = tile.split == 1 && tile.join == 1 && tile.tail.is_none() && h.terms.ragged.is_empty();
+    let promoted = matches!(tile.folds[0].math, Math::Wgmma { promote: true, .. });
+    whole && !promoted && !listed && h.output.is_some() && tile.folds.len() == 1
 }
 
 /// Shared arrays, used again by later sums of the same dtype.

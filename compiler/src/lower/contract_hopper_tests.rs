@@ -476,3 +476,41 @@ fn what_is_missing_is_found() {
     });
     assert!(matches!(kind, Deadlock | Race | Uninitialised), "{kind:?}");
 }
+
+#[test]
+fn whole_products_name_their_accumulators_in_ptx() {
+    use crate::ir::simt::{Expr, Kernel, Ty, Unroll};
+    use crate::ir::{simt_text, simt_verify};
+    use crate::vocab::dtype::Value;
+    let named = |plan: &Plan, schedule: &Schedule| {
+        let program = plan_to_program(plan, target("sm_90a"), schedule).expect("it lowers");
+        let k = &program.kernels[0];
+        let at = k.arrays.iter().position(|a| a.named);
+        (k.clone(), at.map(|i| crate::ir::simt::ArrayId(i as u32)))
+    };
+    let asked = with(Schedule::default(), "y", &[("warpgroups", "", 2)]);
+    for (m, n, k) in [(136, 264, 200), (131, 129, 72), (67, 40, 136)] {
+        let plan = matmul(BF16, (m, n, k), NT);
+        let (kernel, acc) = named(&plan, &asked);
+        let acc = acc.expect("whole products do");
+        let cuda = super::super::simt_to_cuda::print_kernel(&kernel, target("sm_90a"), &Default::default());
+        assert!(cuda.contains(".reg .f32 acc_<") && cuda.contains("mov.f32 %0, acc_0;"), "{cuda}");
+        // Only constants say which register.
+        let mut bad = kernel.clone();
+        let i = bad.var("i", Ty::I32);
+        let body = vec![Simt::SetElem(acc, Expr::Var(i), Expr::Lit(Value::F32(0.0)))];
+        let [lo, hi, step] = [0, 4, 1].map(|n| Expr::Lit(Value::I32(n)));
+        bad.body.push(Simt::For { var: i, lo, hi, step, unroll: Unroll::Full, body });
+        let why = simt_verify::verify(&bad).expect_err("a loop's index is none").to_string();
+        assert!(why.contains("no constant"), "{why}");
+    }
+    let mut small =
+        Kernel { name: "k".into(), grid: [1; 3], block: [32, 1, 1], cluster: [1; 3], ..Kernel::default() };
+    let acc = small.named_registers("acc", Ty::F32, 4);
+    small.body = vec![Simt::SetElem(acc, Expr::Lit(Value::I32(2)), Expr::Lit(Value::F32(1.0)))];
+    let back = simt_text::parse(&simt_text::print(&small)).expect("its own text is read");
+    assert_eq!(format!("{:?}", back[0]), format!("{small:?}"));
+    // What is read in loops keeps an array of C's.
+    let split = with(asked, "y", &[("split", "k", 2)]);
+    assert!(named(&matmul(BF16, (72, 136, 320), NT), &split).1.is_none());
+}

@@ -39,6 +39,11 @@ impl<'a> Writer<'a> {
         mem_dtype(self.kernel, mem).unwrap_or(DType::U8)
     }
 
+    /// Whether PTX names an array's registers.
+    pub fn named(&self, a: ArrayId) -> bool {
+        self.kernel.arrays[a.0 as usize].named
+    }
+
     pub fn mem(&self, mem: Mem) -> String {
         match mem {
             Mem::Global(p) => self.params[p.0 as usize].clone(),
@@ -90,8 +95,9 @@ impl<'a> Writer<'a> {
             Expr::Param(p) => (self.params[p.0 as usize].clone(), Prec::Primary),
             Expr::Special(s) => (special(*s).into(), Prec::Primary),
             Expr::Elem(a, i) => {
-                let i = self.expr(i, Prec::Any);
-                (format!("{}[{i}]", self.arrays[a.0 as usize]), Prec::Primary)
+                let (i, name) = (self.expr(i, Prec::Any), &self.arrays[a.0 as usize]);
+                let text = if self.named(*a) { format!("{name}_at<{i}>()") } else { format!("{name}[{i}]") };
+                (text, Prec::Primary)
             }
             Expr::Load(mem, i) => self.load(*mem, i),
             Expr::Call(f, args) => {

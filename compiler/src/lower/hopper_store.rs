@@ -10,7 +10,7 @@
 //! Results whose lines begin anywhere (an odd pitch) are no boxes. Each warp then stores its own 16 rows from the staging
 //! tile (`hopper_lanes`), a line with neighbouring lanes, which from the instructions' layout would be eight lines at once.
 
-use super::contract_coords::{Place as Where, both, digits, modulo, over, plus, row, times};
+use super::contract_coords::{Place as Where, both, digits, fold_op, modulo, over, plus, row, times};
 use super::contract_epilogue::{Epilogue, Point, define, unrolled, when};
 use super::contract_mma::Accumulators;
 use super::contract_operand::Ground;
@@ -24,7 +24,7 @@ use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, ParamId, SharedId, Special, Stmt, Swizzle, TensorMap, Ty,
 };
 use crate::ir::tile::{Arrange, Tile};
-use crate::vocab::dtype::{self, DType};
+use crate::vocab::dtype::{self, DType, Value};
 
 /// Rows of a piece.
 const ROWS: u32 = 64;
@@ -144,6 +144,8 @@ pub struct Staging<'x> {
 
 /// Where a piece goes.
 pub(super) struct Piece<'p> {
+    /// Its accumulators, where PTX names their registers.
+    taken: Option<ArrayId>,
     pub place: &'p Where,
     group: &'p Expr,
     part: Expr,
@@ -178,7 +180,7 @@ impl<'x> Staging<'x> {
         let first = times(piece, columns as i64);
         match n.is_multiple_of(columns) {
             true => first,
-            false => int_op(IntOp::Min, first, lit32((n - columns) as i32)),
+            false => fold_op(IntOp::Min, first, lit32((n - columns) as i32)),
         }
     }
 
@@ -190,30 +192,78 @@ impl<'x> Staging<'x> {
             self.finish(e);
             self.meet(e, group);
         }
-        unrolled(e, "piece", all, |e, number| {
+        let acc = &e.kernel.arrays[accs[0].0 as usize];
+        let (named, ty) = (acc.named, acc.ty);
+        let taken = named.then(|| e.kernel.array("taken", ty, self.output.columns / 2));
+        let at = |number: &Expr| {
             let pieces = self.pieces() as i64;
             let (part, piece) = (over(number.clone(), pieces), modulo(number.clone(), pieces));
-            let piece = Piece { place, group, part, piece, slot: modulo(number.clone(), slots as i64) };
-            let Some(map) = self.map else {
-                self.fill(e, epilogue, &piece, accs, &|e| e.push(Stmt::WarpBarrier));
+            Piece { taken, place, group, part, piece, slot: modulo(number.clone(), slots as i64) }
+        };
+        let each = |e: &mut Emit, f: &dyn Fn(&mut Emit, Expr)| match named {
+            true => (0..all).for_each(|i| e.scope(|e| f(e, lit32(i as i32)))),
+            false => unrolled(e, "piece", all, f),
+        };
+        let fill = |e: &mut Emit, piece: &Piece, free: &dyn Fn(&mut Emit)| {
+            taken.iter().for_each(|&taken| self.take(e, piece, accs[0], taken));
+            self.fill(e, epilogue, piece, accs, free);
+        };
+        let Some(map) = self.map else {
+            return each(e, &|e, number| {
+                let piece = at(&number);
+                fill(e, &piece, &|e| e.push(Stmt::WarpBarrier));
                 e.push(Stmt::WarpBarrier);
-                return self.by_lanes(e, epilogue.shape, &piece);
-            };
-            let free = |e: &mut Emit| {
-                if slots < all {
-                    let used = cmp(CmpOp::Ge, number.clone(), lit32(slots as i32));
-                    e.if_then(used, |e| {
-                        let left = slots as u8 - 1;
-                        e.if_then(leader(), |e| call(e, Intrinsic::BulkWait(left), Vec::new()));
-                        self.meet(e, group);
-                    });
-                }
-            };
-            self.fill(e, epilogue, &piece, accs, &free);
+                self.by_lanes(e, epilogue.shape, &piece);
+            });
+        };
+        let written = |e: &mut Emit| {
             call(e, Intrinsic::FenceProxyAsync, Vec::new());
             self.meet(e, group);
-            e.if_then(leader(), |e| self.send(e, map, &piece));
+        };
+        if slots == all {
+            each(e, &|e, number| fill(e, &at(&number), &|_| ()));
+            written(e);
+            return e.if_then(leader(), |e| {
+                each(e, &|e, number| self.send(e, map, &at(&number)));
+                call(e, Intrinsic::BulkCommit, Vec::new());
+            });
+        }
+        each(e, &|e, number| {
+            let piece = at(&number);
+            fill(e, &piece, &|e| self.free(e, &number, group));
+            written(e);
+            e.if_then(leader(), |e| {
+                self.send(e, map, &piece);
+                call(e, Intrinsic::BulkCommit, Vec::new());
+            });
         });
+    }
+
+    /// Waits until the piece that used the staging tile of piece `number` before has left it.
+    fn free(&self, e: &mut Emit, number: &Expr, group: &Expr) {
+        let slots = self.output.slots;
+        let wait = |e: &mut Emit| {
+            let left = slots as u8 - 1;
+            e.if_then(leader(), |e| call(e, Intrinsic::BulkWait(left), Vec::new()));
+            self.meet(e, group);
+        };
+        match number {
+            Expr::Lit(Value::I32(n)) if *n < slots as i32 => {}
+            Expr::Lit(_) => wait(e),
+            _ => e.if_then(cmp(CmpOp::Ge, number.clone(), lit32(slots as i32)), wait),
+        }
+    }
+
+    /// Copies the accumulators of a piece of known number.
+    fn take(&self, e: &mut Emit, p: &Piece, acc: ArrayId, taken: ArrayId) {
+        let layout = Accumulators::of(self.tile);
+        let first = over(self.first_column(p.piece.clone()), 8);
+        for i in 0..self.output.columns / 2 {
+            let (g, h, w) = (i / 4, i / 2 % 2, i % 2);
+            let r = plus(times(p.part.clone(), 2), lit32(h as i32));
+            let from = layout.index(r, plus(first.clone(), lit32(g as i32)), w);
+            e.push(Stmt::SetElem(taken, lit32(i as i32), Expr::Elem(acc, Box::new(from))));
+        }
     }
 
     /// Waits until shared memory is not read any more.
@@ -243,7 +293,6 @@ impl<'x> Staging<'x> {
         args.extend(self.output.batch.iter().map(|&d| cast(Ty::I32, p.place.batch[d].expr.clone())));
         let op = Intrinsic::TmaStore { map, rank: self.output.map.dims.len() as u8 };
         call(e, op, args);
-        call(e, Intrinsic::BulkCommit, Vec::new());
     }
 
     /// The block's row at which a piece begins.
@@ -273,7 +322,8 @@ impl<'x> Staging<'x> {
             let local = e.named("at_row", Ty::I32, Accumulators::of(self.tile).row(r.clone()));
             let (at, ok) = row(e, &self.tile.m, &p.place.m, local);
             unrolled(e, "group", groups, |e, g| {
-                self.pair(e, epilogue, p, &r, &g, (&at, ok.clone()), accs, pair);
+                let sums = |w: u32| self.sums(p, accs, &h, &g, w);
+                self.pair(e, epilogue, p, &g, (&at, ok.clone()), &sums, pair);
                 match packed {
                     Some(packed) => {
                         let elem = |i: i32| Box::new(Expr::Elem(pair, Box::new(lit32(i))));
@@ -290,6 +340,18 @@ impl<'x> Staging<'x> {
         }
     }
 
+    /// The sums of a piece's row (`h`: of the two that a thread has), group of columns, and column of it.
+    fn sums(&self, p: &Piece, accs: &[ArrayId], h: &Expr, g: &Expr, w: u32) -> Vec<Expr> {
+        if let Some(taken) = p.taken {
+            let index = plus(plus(times(g.clone(), 4), times(h.clone(), 2)), lit32(w as i32));
+            return vec![Expr::Elem(taken, Box::new(index))];
+        }
+        let r = plus(times(p.part.clone(), 2), h.clone());
+        let g = plus(over(self.first_column(p.piece.clone()), 8), g.clone());
+        let index = Accumulators::of(self.tile).index(r, g, w);
+        accs.iter().map(|&a| Expr::Elem(a, Box::new(index.clone()))).collect()
+    }
+
     /// A thread's two neighbouring values.
     #[allow(clippy::too_many_arguments)]
     fn pair(
@@ -297,15 +359,14 @@ impl<'x> Staging<'x> {
         e: &mut Emit,
         epilogue: &Epilogue,
         p: &Piece,
-        r: &Expr,
         g: &Expr,
         (at, in_rows): (&[Expr], Option<Expr>),
-        accs: &[ArrayId],
+        sums: &dyn Fn(u32) -> Vec<Expr>,
         pair: ArrayId,
     ) {
         let layout = Accumulators::of(self.tile);
         let g = plus(over(self.first_column(p.piece.clone()), 8), g.clone());
-        let column = e.named("column", Ty::I32, layout.column(g.clone()));
+        let column = e.named("column", Ty::I32, layout.column(g));
         let whole = self.tile.n.points() % 2 == 0;
         for w in 0..2 {
             e.scope(|e| {
@@ -325,10 +386,8 @@ impl<'x> Staging<'x> {
                 when(e, ok, |e| {
                     let m = digits(e, &self.tile.m, &epilogue.shape.m, at);
                     let n = digits(e, side, &epilogue.shape.n, &n_at);
-                    let index = layout.index(r.clone(), g.clone(), w as u32);
-                    let sums = accs.iter().map(|&a| Expr::Elem(a, Box::new(index.clone()))).collect();
                     let point = Point { m: &m, n: &n, batch: &p.place.batch };
-                    epilogue.element(e, &point, sums, Some((&[pair], w as u32)));
+                    epilogue.element(e, &point, sums(w as u32), Some((&[pair], w as u32)));
                 });
             });
         }

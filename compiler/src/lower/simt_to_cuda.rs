@@ -101,7 +101,13 @@ impl<'a> Printer<'a> {
         self.depth = 1;
         self.shared();
         for (array, name) in self.kernel.arrays.iter().zip(self.writer.arrays.clone()) {
-            self.say(format!("{} {name}[{}];", type_name(array.ty), array.len.max(1)));
+            if !array.named {
+                self.say(format!("{} {name}[{}];", type_name(array.ty), array.len.max(1)));
+                continue;
+            }
+            let key = format!("{name}_at");
+            self.wrappers.entry(key).or_insert_with(|| intrinsics::named_registers(array.ty, &name));
+            self.say(intrinsics::named_declaration(array.ty, &name, array.len));
         }
         self.block(&self.kernel.body);
         self.out.push_str("}\n");
@@ -179,9 +185,22 @@ impl<'a> Printer<'a> {
                 self.say(text);
             }
             Stmt::SetElem(a, i, e) => {
+                if let (Expr::Elem(from, at), false) = (e, self.writer.named(*a))
+                    && self.writer.named(*from)
+                {
+                    // A statement instead of a function of the register's number: compilers are quicker with it.
+                    let (to, at) = (self.any(&Expr::Elem(*a, Box::new(i.clone()))), self.any(at));
+                    let name = &self.writer.arrays[from.0 as usize];
+                    let ty = self.kernel.arrays[from.0 as usize].ty;
+                    return self.say(intrinsics::named_read(ty, name, &at, &to));
+                }
                 let (i, e) = (self.any(i), self.any(e));
                 let name = &self.writer.arrays[a.0 as usize];
-                self.say(format!("{name}[{i}] = {e};"));
+                let text = match self.writer.named(*a) {
+                    true => format!("{name}_set<{i}>({e});"),
+                    false => format!("{name}[{i}] = {e};"),
+                };
+                self.say(text);
             }
             Stmt::Store(mem, i, e) => self.store(*mem, i, e),
             Stmt::LoadVec { array, at, mem, index, count } => self.load_vec(*array, *at, *mem, index, *count),
@@ -378,7 +397,16 @@ impl<'a> Printer<'a> {
     }
 
     fn intrinsic(&mut self, op: Intrinsic, outs: &[Place], args: &[Expr]) {
-        let name = intrinsics::name(op);
+        let mut name = intrinsics::name(op);
+        let named = match (op, outs.first()) {
+            (Intrinsic::Wgmma { .. }, Some(&Place::Elem(a, i))) if self.writer.named(a) => {
+                Some((self.writer.arrays[a.0 as usize].clone(), i))
+            }
+            _ => None,
+        };
+        if let Some((array, first)) = &named {
+            let _ = write!(name, "_{array}_{first}");
+        }
         if matches!(
             op,
             Intrinsic::TmaLoad { .. }
@@ -390,10 +418,13 @@ impl<'a> Printer<'a> {
         }
         // `cp_async_wait<n>` has one definition for all n.
         let key = name.split('<').next().unwrap_or(&name).to_string();
-        self.wrappers.entry(key).or_insert_with(|| intrinsics::definition(op));
+        self.wrappers.entry(key).or_insert_with(|| match &named {
+            Some((array, first)) => intrinsics::definition_of_named(op, array, *first),
+            None => intrinsics::definition(op),
+        });
         let mut operands = Vec::new();
         let of_warpgroup = matches!(op, Intrinsic::Wgmma { .. } | Intrinsic::WgmmaRegs { .. });
-        if let (true, Some(Place::Elem(a, i))) = (of_warpgroup, outs.first()) {
+        if let (true, None, Some(Place::Elem(a, i))) = (of_warpgroup, &named, outs.first()) {
             // The accumulators are neighbours in their array.
             operands.push(format!("{} + {i}", self.writer.arrays[a.0 as usize]));
         }

@@ -1,6 +1,6 @@
 //! The C functions of what `engine` carries out, around their PTX.
 
-use crate::ir::simt::Intrinsic;
+use crate::ir::simt::{Intrinsic, Ty};
 use crate::vocab::dtype::DType;
 
 /// The C name of an intrinsic's function.
@@ -133,7 +133,7 @@ pub fn definition(op: Intrinsic) -> String {
              template <int N> __device__ __forceinline__ void named_barrier(u32 id) {\n    \
              asm volatile(\"bar.sync %0, %1;\" :: \"r\"(id), \"n\"(N) : \"memory\");\n}\n"
             .into(),
-        Intrinsic::Wgmma { dtypes, n, trans } => wgmma_definition(dtypes, n as usize, trans),
+        Intrinsic::Wgmma { dtypes, n, trans } => wgmma_definition(dtypes, n as usize, trans, None),
         Intrinsic::WgmmaRegs { dtype, n, trans } => wgmma_regs_definition(dtype, n as usize, trans),
         Intrinsic::ClusterArrive => plain(
             "",
@@ -248,12 +248,64 @@ fn wgmma_regs_definition(dtype: DType, n: usize, trans: bool) -> String {
     )
 }
 
-fn wgmma_definition(dtypes: [DType; 2], n: usize, trans: [bool; 2]) -> String {
+/// The C function of a matrix instruction whose accumulators are registers that PTX names, from `array`'s `first` on.
+pub fn definition_of_named(op: Intrinsic, array: &str, first: u32) -> String {
+    match op {
+        Intrinsic::Wgmma { dtypes, n, trans } => {
+            wgmma_definition(dtypes, n as usize, trans, Some((array, first)))
+        }
+        _ => definition(op),
+    }
+}
+
+/// How a type's registers are declared, what C calls it, and its letter as an operand.
+fn register(ty: Ty) -> (&'static str, &'static str, char) {
+    match ty {
+        Ty::F32 => ("f32", "float", 'f'),
+        _ => ("b32", "int", 'r'),
+    }
+}
+
+/// Declares registers for all of a kernel.
+pub fn named_declaration(ty: Ty, array: &str, len: u32) -> String {
+    format!("asm volatile(\".reg .{} {array}_<{len}>;\");", register(ty).0)
+}
+
+/// Copies register `at` of an array that PTX names to `to`.
+pub fn named_read(ty: Ty, array: &str, at: &str, to: &str) -> String {
+    let (ptx, _, letter) = register(ty);
+    format!("asm volatile(\"mov.{ptx} %0, {array}_{at};\" : \"={letter}\"({to}));")
+}
+
+/// Reading and setting one of an array's registers that PTX names.
+pub fn named_registers(ty: Ty, array: &str) -> String {
+    let (ptx, c, letter) = register(ty);
+    format!(
+        "// Register I of `{array}`.\n\
+         template <int I> __device__ __forceinline__ {c} {array}_at() {{\n    {c} r;\n    \
+         asm volatile(\"mov.{ptx} %0, {array}_%1;\" : \"={letter}\"(r) : \"n\"(I));\n    return r;\n}}\n\
+         template <int I> __device__ __forceinline__ void {array}_set({c} a) {{\n    \
+         asm volatile(\"mov.{ptx} {array}_%1, %0;\" :: \"{letter}\"(a), \"n\"(I));\n}}\n"
+    )
+}
+
+fn wgmma_definition(dtypes: [DType; 2], n: usize, trans: [bool; 2], named: Option<(&str, u32)>) -> String {
     let regs = n / 2;
     let integer = matches!(dtypes[0], DType::I8 | DType::U8);
     let (c_type, sum, letter) = if integer { ("int", "s32", 'r') } else { ("float", "f32", 'f') };
-    let places: Vec<String> = (0..regs).map(|i| format!("%{i}")).collect();
-    let outs: Vec<String> = (0..regs).map(|i| format!("\"+{letter}\"(d[{i}])")).collect();
+    // Operands before those of the matrices.
+    let before = if named.is_some() { 0 } else { regs };
+    let place = |i: usize| match named {
+        Some((array, first)) => format!("{array}_{}", first as usize + i),
+        None => format!("%{i}"),
+    };
+    let places: Vec<String> = (0..regs).map(place).collect();
+    let outs: Vec<String> = (0..before).map(|i| format!("\"+{letter}\"(d[{i}])")).collect();
+    let outs = if outs.is_empty() { String::new() } else { format!("{}\n        ", outs.join(", ")) };
+    let (suffix, d) = match named {
+        Some((array, first)) => (format!("_{array}_{first}"), String::new()),
+        None => (String::new(), format!("{c_type}* d, ")),
+    };
     // Integers have no sign operands, and only 16-bit operands can lie along M or N.
     let [a, b] = trans.map(|t| t as u8);
     let rest = match (integer, dtypes[0].bits()) {
@@ -265,14 +317,13 @@ fn wgmma_definition(dtypes: [DType; 2], n: usize, trans: [bool; 2]) -> String {
     let [x, y] = dtypes.map(ptx_type);
     format!(
         "// d = a * b + scale * d over the warpgroup's 64x{n}x{k}.\n\
-         __device__ __forceinline__ void {}({c_type}* d, u64 a, u64 b, int scale) {{\n    \
+         __device__ __forceinline__ void {}{suffix}({d}u64 a, u64 b, int scale) {{\n    \
          asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, %{}, 0; \"\n        \
-         \"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sum}.{x}.{y} {{{}}}, %{regs}, %{}, p{rest}; }}\"\n        \
-         : {}\n        : \"l\"(a), \"l\"(b), \"r\"(scale));\n}}\n",
+         \"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sum}.{x}.{y} {{{}}}, %{before}, %{}, p{rest}; }}\"\n        \
+         : {outs}: \"l\"(a), \"l\"(b), \"r\"(scale));\n}}\n",
         name(Intrinsic::Wgmma { dtypes, n: n as u16, trans }),
-        regs + 2,
+        before + 2,
         places.join(", "),
-        regs + 1,
-        outs.join(", ")
+        before + 1,
     )
 }

@@ -12,6 +12,7 @@ use super::code::{Out, Space};
 use super::codec;
 use super::engine;
 use super::engine_ptx;
+pub use super::engine_ptx::{definition_of_named, named_declaration, named_read, named_registers};
 use super::lanes::{LANES, Reg, lanes};
 use super::report::{Fail, Kind};
 use super::resident;

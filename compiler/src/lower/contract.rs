@@ -232,8 +232,18 @@ fn hopper_choice(
             return Ok(found);
         }
     }
-    if let Some(h) = choose(shape)? {
-        return Ok(Some(h));
+    let own = choose(shape)?;
+    let other = contract_few::turned(shape);
+    if cx.parts.is_none()
+        && contract_few::may_turn(cx.graph, shape, wishes, own.is_some())
+        && let Some(t) = choose(&other)?
+        && contract_few::turns(&t, own.as_ref())
+    {
+        *shape = other;
+        return Ok(Some(t));
+    }
+    if own.is_some() {
+        return Ok(own);
     }
     for part in [Part::N, Part::M] {
         let Some(other) = shape.with_batch(part) else { continue };

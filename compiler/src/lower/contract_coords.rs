@@ -23,6 +23,7 @@ pub fn fold_op(op: IntOp, a: Expr, b: Expr) -> Expr {
         (IntOp::Mul, Expr::Lit(I32(x)), Expr::Lit(I32(y))) => lit32(x * y),
         (IntOp::Div, Expr::Lit(I32(x)), Expr::Lit(I32(y))) if *x >= 0 && *y > 0 => lit32(x / y),
         (IntOp::Rem, Expr::Lit(I32(x)), Expr::Lit(I32(y))) if *x >= 0 && *y > 0 => lit32(x % y),
+        (IntOp::Min, Expr::Lit(I32(x)), Expr::Lit(I32(y))) => lit32(*x.min(y)),
         _ => int_op(op, a, b),
     }
 }

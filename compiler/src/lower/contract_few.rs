@@ -5,10 +5,12 @@
 //! stages as give its multiprocessor enough bytes on their way. Where the few rows are a good part of what a block
 //! reads, two blocks of a cluster share their copies. Sums are shared by blocks where the rows give too few of them.
 
-use super::contract_hopper::{Draft, Question, SPARE, clusters_fit, wished_block};
+use super::contract_hopper::{Draft, Hopper, Question, SPARE, clusters_fit, wished_block};
 use super::contract_pattern::ContractShape;
+use super::contract_tile::Wishes;
 use super::hopper_gather::LINE;
 use super::{Refusal, hopper_join};
+use crate::ir::graph::{Expr as GraphExpr, Graph, Stmt as GraphStmt};
 use crate::vocab::dtype::Ty;
 
 /// The most rows that are few, and the fewest rows and terms of the other operand.
@@ -95,11 +97,58 @@ pub(super) fn pick(q: &Question) -> Result<Option<Draft>, Refusal> {
         if best.as_ref().is_none_or(|b| cost < b.0) {
             let (m, n, cluster, join) = (ROWS as u32, n as u32, cluster as u32, join as u32);
             let (groups, staging, boxes, resident, tail) = (1, 0, false, None, None);
-            let draft = Draft { m, n, groups, stages, split, staging, boxes, resident, tail, join, cluster };
+            let draft =
+                Draft { m, n, groups, stages, split, staging, boxes, resident, tail, join, cluster, cost };
             best = Some((cost, draft));
         }
     }
     Ok(best.map(|b| b.1))
+}
+
+/// What a product whose sides change places has to take of the other's time to be worth it.
+const TURNED: f64 = 0.97;
+
+/// Whether nothing but the sum is read at a point, and no setting speaks of sides. `taken`: as it is, the main loop takes it.
+pub fn may_turn(graph: &Graph, shape: &ContractShape, wishes: &Wishes, taken: bool) -> bool {
+    let asked = wishes.schedule.kernels.get(wishes.kernel).is_some_and(|k| !k.is_empty());
+    let ([c], [s], None, true) =
+        (&shape.folds[..], &shape.stmts[..], &shape.selector, always() || taken && !asked)
+    else {
+        return false;
+    };
+    let GraphStmt::Define(d) = &graph.stmts[s.stmt] else { return false };
+    let mut stack = vec![d.value];
+    while let Some(e) = stack.pop() {
+        match graph.expr(e) {
+            GraphExpr::Read(_) => return false,
+            _ if e == c.fold => {}
+            _ => stack.extend(graph.children(e)),
+        }
+    }
+    true
+}
+
+/// Whether the main loop is better with the sides in each other's place: results leave as boxes, by whole tiles.
+pub fn turns(t: &Hopper, own: Option<&Hopper>) -> bool {
+    let tile = &t.choice.tile;
+    let plain = t.a.iter().chain(&t.b).all(|o| o.map.pixels.is_none());
+    let whole = tile.split == 1 && tile.join == 1 && tile.tail.is_none();
+    let better = always() || own.is_some_and(|own| t.cost < TURNED * own.cost);
+    better && plain && whole && t.output.as_ref().is_some_and(|o| o.boxes)
+}
+
+// Small tests ask for sides that change places without a gain.
+#[cfg(test)]
+thread_local! { pub static ALWAYS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) } }
+
+#[cfg(test)]
+fn always() -> bool {
+    ALWAYS.get()
+}
+
+#[cfg(not(test))]
+fn always() -> bool {
+    false
 }
 
 /// The settings that speak of such a block.

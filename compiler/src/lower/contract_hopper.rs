@@ -36,6 +36,9 @@ const PER_NANOSECOND: f64 = (128 * 256) as f64 / 730.0;
 /// Rows and columns from which any terms are enough.
 const LEAST_WIDE: i64 = 256;
 
+/// A line of a copy, as the products of so many results and a step: about 0.4 of them a cycle.
+const LINES: f64 = 80.0;
+
 /// Steps of a tile that is mostly way out.
 const FEW_STEPS: i64 = 2;
 
@@ -55,6 +58,8 @@ pub struct Hopper {
     pub output: Option<Output>,
     /// What blocks of terms are multiplied by.
     pub scales: Option<Scales>,
+    /// What it is thought to take, to be compared with others of the same product.
+    pub cost: f64,
 }
 
 /// Copies to read instead of tensors as they lie.
@@ -109,6 +114,7 @@ pub(super) struct Question<'q, 'g> {
     pub wishes: &'q Wishes<'q>,
     pub kind: Kind,
     pub terms: &'q Terms,
+    pub a: &'q Boxes,
     pub b: &'q Boxes,
     pub lines: Option<&'q Lines>,
     pub scales: Option<&'q Scales>,
@@ -172,12 +178,12 @@ pub(super) fn choose_by(
     }
     let kind = Kind { promote: kind.promote || scaled, ..kind };
     let lines = Lines::of(ground);
-    let Operands { terms, b, .. } = &all[0];
+    let Operands { terms, a, b, .. } = &all[0];
     let one_sum = kind.folds == 1 && c.ty == Ty::F32 && shape.selector.is_none() && terms.ragged.is_empty();
     let joins = target.clusters && one_sum && !copies.parts;
     let (lies, scales_of) = (lines.as_ref(), scales.as_ref());
     let question =
-        Question { ground, c, target, wishes, kind, terms, b, lines: lies, scales: scales_of, joins };
+        Question { ground, c, target, wishes, kind, terms, a, b, lines: lies, scales: scales_of, joins };
     let Some(draft) = pick(&question)? else { return Ok(None) };
     let output = lines
         .filter(|_| draft.staging > 0)
@@ -189,7 +195,7 @@ pub(super) fn choose_by(
     let b = all.iter().flat_map(|o| halves(boxes(&o.b, draft.n / draft.cluster), copies)).collect::<Vec<_>>();
     let tile = tile(ground, wishes, &draft, kind, &terms, &a[0], &b)?;
     let folds = all.iter().map(|o| o.choice.clone()).collect();
-    Ok(Some(Hopper { choice: Choice { tile, folds }, terms, a, b, output, scales }))
+    Ok(Some(Hopper { choice: Choice { tile, folds }, terms, a, b, output, scales, cost: draft.cost }))
 }
 
 /// The parts of an operand.
@@ -254,6 +260,7 @@ pub(super) struct Draft {
     /// Blocks of a cluster that share a tile's terms.
     pub join: u32,
     pub cluster: u32,
+    pub cost: f64,
 }
 
 /// (rows, columns, warpgroups that multiply, share of the tensor cores' speed that the tile reaches).
@@ -281,7 +288,7 @@ const BLOCKS: [(u32, u32, u32, f64); 19] = [
 
 /// The best tile that fits the settings, if this main loop is the right one.
 fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
-    let &Question { ground, c, target, wishes, kind, terms, b, lines, scales, .. } = q;
+    let &Question { ground, c, target, wishes, kind, terms, a, b, lines, scales, .. } = q;
     let shape = ground.shape;
     let (rows, columns) = (ContractShape::points(&shape.m), ContractShape::points(&shape.n));
     let (Some(m), Some(n)) = (wished_block(q, &shape.m)?, wished_block(q, &shape.n)?) else {
@@ -336,7 +343,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
         let fits = m.is_none_or(|m| m == bm as i64)
             && n.is_none_or(|n| n == bn as i64)
             && groups.is_none_or(|g| g == wg as i64)
-            && (b.k_major || bn % 64 == 0)
+            && (b.k_major || bn % 64 == 0 || bn % 16 == 0 && b.cuts() && kind.folds * kind.parts() == 1)
             && bm / wg * bn * kind.folds / 128 * if kind.promote { 2 } else { 1 } <= room(wg)
             && (kind.folds == 1 || bm / wg == 64 && bn * kind.folds <= 256)
             && scales.is_none_or(|s| s.takes(bn));
@@ -352,7 +359,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
                 continue;
             }
             let parts = split * join as i64;
-            let stage = (bm + bn * kind.folds) * LINE * kind.parts();
+            let stage = (bm + b.copied_rows(bn) * kind.folds) * LINE * kind.parts();
             // Beside the stages that are asked for, or enough of them.
             let limit = limit.saturating_sub(hopper_join::bytes(bm, bn, join));
             let room = limit.saturating_sub(stages.map_or(ENOUGH, |s| s as u32) * stage);
@@ -369,7 +376,9 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let row_tiles = (rows + bm as i64 - 1) / bm as i64;
             let alone = shape.selector.is_some() || !groups_fill(wg);
             let own = if alone || join > 1 { cluster.or(Some(1)) } else { cluster };
-            let Some(cluster) = clustered(own, row_tiles, tiles * parts, bn, b, target) else { continue };
+            let slow = all > FEW_STEPS && (a.straddles() || b.straddles());
+            let many = tiles * parts >= target.sms as i64;
+            let Some(cluster) = clustered(own, row_tiles, many, bn, b, target) else { continue };
             let resident = resident(wishes, tiles * parts, cluster, target)?;
             if join > 1 && (cluster > 1 || resident.is_some()) {
                 continue;
@@ -382,7 +391,10 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let speed = like.map_or(speed, |b| b.3);
             // Where there are but a step or two, the results' way out is all: those of 128 × 128 overlap theirs best.
             let speed = if all <= FEW_STEPS && (bm, bn) == (128, 128) { 1.05 } else { speed };
-            let time = |steps: i64| (bm * bn * kind.folds) as f64 / speed * (steps + 6) as f64;
+            let products = (bm * bn * kind.folds) as f64 / speed;
+            let copied = a.lines(bm) + b.lines(b.copied_rows(bn) * kind.folds / cluster);
+            let step = if slow { products.max(LINES * (copied * kind.parts()) as f64) } else { products };
+            let time = |steps: i64| step * (steps + 6) as f64;
             let one = time(steps);
             let extra = if split > 1 { second(split * batch * rows * columns) } else { 0.0 };
             let extra = extra + hopper_join::nanoseconds(bm, bn, join) * PER_NANOSECOND;
@@ -405,8 +417,20 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             });
             if best.as_ref().is_none_or(|(c, _)| cost < *c) {
                 let (m, n, groups, stages) = (bm, bn, wg, count);
-                let draft =
-                    Draft { m, n, groups, stages, split, staging, boxes, resident, tail, join, cluster };
+                let draft = Draft {
+                    m,
+                    n,
+                    groups,
+                    stages,
+                    split,
+                    staging,
+                    boxes,
+                    resident,
+                    tail,
+                    join,
+                    cluster,
+                    cost,
+                };
                 best = Some((cost, draft));
             }
         }
@@ -486,11 +510,11 @@ fn groups_fill(groups: u32) -> bool {
 }
 
 /// Blocks of a cluster: what the settings say (`None`: this block cannot), else two where tiles come in pairs and
-/// there are more than one wave of them.
+/// there are `many` of them.
 fn clustered(
     wished: Option<i64>,
     row_tiles: i64,
-    tiles: i64,
+    many: bool,
     columns: u32,
     b: &Boxes,
     target: &Target,
@@ -506,7 +530,7 @@ fn clustered(
     match wished {
         Some(1) => Some(1),
         Some(n) => u32::try_from(n).ok().filter(|&n| matches!(n, 2 | 4 | 8) && can(n)),
-        None if target.clusters && tiles >= target.sms as i64 && can(2) => Some(2),
+        None if target.clusters && many && can(2) => Some(2),
         None => Some(1),
     }
 }
@@ -560,10 +584,10 @@ fn tile(
         stages: d.stages,
         math: Math::Wgmma { dtypes: kind.dtypes, promote: kind.promote },
         a: operand(a, d.m),
-        b: operand(b, d.n),
+        b: operand(b, b.copied_rows(d.n)),
     };
     let folds: Vec<FoldTile> = b.iter().step_by(kind.parts() as usize).map(fold).collect();
-    let stage = (d.m + d.n * kind.folds) * LINE * kind.parts();
+    let stage = (d.m + b[0].copied_rows(d.n) * kind.folds) * LINE * kind.parts();
     let tile = Tile {
         name: wishes.kernel.to_string(),
         batch: ContractShape::points(&shape.batch),

@@ -514,3 +514,59 @@ fn whole_products_name_their_accumulators_in_ptx() {
     let split = with(asked, "y", &[("split", "k", 2)]);
     assert!(named(&matmul(BF16, (72, 136, 320), NT), &split).1.is_none());
 }
+
+#[test]
+fn operands_along_columns_in_blocks_of_any_16() {
+    for layout in LAYOUTS.into_iter().filter(|l| !l.b_k_last) {
+        for block in [80, 144, 208] {
+            let asked = with(Schedule::default(), "y", &[("block", "m", 128), ("block", "n", block)]);
+            hopper_as(&matmul(BF16, (136, 296, 72), layout), &asked);
+        }
+    }
+}
+
+/// Whether a program turns matrices on their way to staging tiles, or only stores them.
+fn stores_turned(plan: &Plan, schedule: &Schedule) -> bool {
+    fn any(stmts: &[Simt]) -> bool {
+        stmts.iter().any(|s| match s {
+            Simt::Intrinsic { op: Intrinsic::StMatrix { trans, .. }, .. } => *trans,
+            Simt::If { then, otherwise, .. } => any(then) || any(otherwise),
+            Simt::For { body, .. } => any(body),
+            _ => false,
+        })
+    }
+    let program = plan_to_program(plan, target("sm_90a"), schedule).expect("it lowers");
+    any(&program.kernels[0].body)
+}
+
+#[test]
+fn results_whose_neighbours_are_rows_leave_as_boxes_too() {
+    let before = super::super::contract_few::ALWAYS.replace(true);
+    // Rows of the block are columns of the result.
+    for ((rows, columns), (m, n, k)) in [
+        ((128, 64), (72, 136, 72)),
+        ((128, 208), (211, 264, 136)),
+        ((64, 48), (131, 72, 72)),
+        ((128, 144), (300, 200, 64)),
+    ] {
+        let asked = with(Schedule::default(), "y", &[("block", "n", rows), ("block", "m", columns)]);
+        let asked = with(asked, "y", &[("warpgroups", "", rows / 64)]);
+        for (dtype, layout) in [(F16, NT), (BF16, LAYOUTS[0]), (BF16, LAYOUTS[1])] {
+            let plan = matmul(dtype, (m, n, k), layout);
+            hopper_as(&plan, &asked);
+            assert!(stores_turned(&plan, &asked), "{rows} × {columns}");
+        }
+    }
+    // Rows that are no multiples of 16 bytes are no boxes, so sides stay.
+    let asked = with(Schedule::default(), "y", &[("warpgroups", "", 2)]);
+    assert!(!stores_turned(&matmul(BF16, (136, 131, 72), NT), &asked));
+    super::super::contract_few::ALWAYS.set(before);
+}
+
+#[test]
+fn sides_change_places_where_that_fills_tiles_better() {
+    // 257 rows are two tiles and one row; as columns they are two blocks of 136.
+    let plan = matmul(BF16, (257, 16384, 512), NT);
+    assert!(stores_turned(&plan, &Schedule::default()));
+    assert!(!stores_turned(&matmul(BF16, (4096, 4096, 4096), NT), &Schedule::default()));
+}

@@ -27,6 +27,10 @@ use girih_dsl::ast::Span;
 const BY_ELEMENT: f64 = 28.0;
 const BY_WORD: f64 = 200.0;
 const BY_CHUNK: f64 = 370.0;
+/// Elements that a multiprocessor and a thread load one by one in a microsecond, from the same measurements: few rows are
+/// limited by these, not by their products.
+const ELEMENTS: f64 = 1800.0;
+const OF_A_THREAD: f64 = 16.0;
 /// Bytes per microsecond that a copy moves and microseconds that a launch costs: both assumed, on the careful side.
 const COPY: f64 = 2.5e6;
 const LAUNCH: f64 = 4.0;
@@ -80,7 +84,7 @@ fn packed(
     };
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &padded, home: &other };
     let choice = choose(&ground, cx.target, wishes).ok()?;
-    let pays = always() || pays(cx.graph, shape, plain, &choice, &packs);
+    let pays = always() || pays(cx, shape, plain, &choice, &packs);
     (all_copied(&choice) && pays).then_some((choice, packs, padded))
 }
 
@@ -184,18 +188,24 @@ fn all_copied(choice: &Choice) -> bool {
 }
 
 /// Whether the copies cost less than they save.
-fn pays(graph: &Graph, shape: &ContractShape, plain: &Choice, packed: &Choice, packs: &[Pack]) -> bool {
+fn pays(cx: &Lowering, shape: &ContractShape, plain: &Choice, packed: &Choice, packs: &[Pack]) -> bool {
     let points: f64 =
         [&shape.batch, &shape.m, &shape.n].iter().map(|d| ContractShape::points(d) as f64).product();
     let time = |choice: &Choice| -> f64 {
-        let folds = choice.tile.folds.iter().map(|f| {
+        let tile = &choice.tile;
+        let waves = (tile.count() as f64 / cx.target.sms as f64).max(1.0);
+        let rows = |block: u32, load: Load| if matches!(load, Load::Elements { .. }) { block } else { 0 };
+        let folds = tile.folds.iter().map(|f| {
             let slowest = [f.a.load, f.b.load].map(speed).into_iter().fold(f64::MAX, f64::min);
-            2.0 * points * f.terms as f64 / slowest / 1e6
+            let one_by_one = rows(tile.m.block, f.a.load) + rows(tile.n.block, f.b.load);
+            let elements = one_by_one as f64 * f.terms as f64 / tile.split as f64;
+            let rate = (OF_A_THREAD * tile.threads as f64 * waves).min(ELEMENTS);
+            (2.0 * points * f.terms as f64 / slowest / 1e6).max(waves * elements / rate)
         });
         folds.sum()
     };
     let copies = packs.iter().map(|p| {
-        let from = graph.tensor(p.tensor).dims.iter().product::<i64>();
+        let from = cx.graph.tensor(p.tensor).dims.iter().product::<i64>();
         (from + p.home.len) as f64 * p.home.dtype.bits() as f64 / 8.0 / COPY + LAUNCH
     });
     time(packed) + copies.sum::<f64>() < time(plain)

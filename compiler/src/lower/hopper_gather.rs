@@ -144,6 +144,26 @@ impl Boxes {
         if self.k_major { 1 } else { rows / 64 }
     }
 
+    /// Rows that are copied for so many of a block: of an operand along its rows whole boxes of 64.
+    pub fn copied_rows(&self, rows: u32) -> u32 {
+        if self.k_major { rows } else { rows.next_multiple_of(64) }
+    }
+
+    /// Whether a block may have rows that are no multiple of 64: the rest of the last box is copied for nothing.
+    pub fn cuts(&self) -> bool {
+        self.k_major || self.map.pixels.is_none() && self.digits.is_empty()
+    }
+
+    /// Whether lines begin in the middle of sectors of 32 bytes: copies then move half as many in a time.
+    pub fn straddles(&self) -> bool {
+        self.map.pixels.is_none() && self.map.strides.first().is_some_and(|s| s % 32 != 0)
+    }
+
+    /// Lines that so many rows are counted as.
+    pub fn lines(&self, rows: u32) -> u32 {
+        if self.straddles() { 2 * rows } else { rows }
+    }
+
     /// How many values rows choose from, if they choose.
     pub fn choices(&self) -> Option<i64> {
         let at = self.coords.iter().position(|c| c.parts.contains(&(Part::Chosen, 1)))?;

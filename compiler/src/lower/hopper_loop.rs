@@ -30,8 +30,6 @@ use crate::vocab::dtype::{self, DType, Value};
 /// Registers a thread of each role has, where two warpgroups multiply: 40 + 2 · 232 ≤ 512.
 const LOADING: u16 = 40;
 const MULTIPLYING: u16 = 232;
-/// Whether a step's products are a loop.
-const ROLLED: bool = false;
 /// A term beyond all others, at 16 bytes.
 const FAR: i32 = 1 << 28;
 
@@ -101,7 +99,8 @@ impl<'x> HopperLoop<'x> {
             unreachable!("`contract_hopper` makes these tiles alone")
         };
         let a = Operand::new(e, &fold.a, &h.a, "a", (tile.m.block, 1), fold.stages, h.terms.line);
-        let b = Operand::new(e, &fold.b, &h.b, "b", (tile.n.block, tile.cluster), fold.stages, h.terms.line);
+        let copied = h.b[0].copied_rows(tile.n.block);
+        let b = Operand::new(e, &fold.b, &h.b, "b", (copied, tile.cluster), fold.stages, h.terms.line);
         let barriers = e.kernel.shared("barriers", DType::I64, 2 * fold.stages, 8);
         let (folds, halves) = (tile.folds.len() as u32, dtypes[0] == DType::F32);
         let main = HopperLoop {
@@ -319,7 +318,12 @@ impl<'x> HopperLoop<'x> {
                 Some(scale) => scale,
                 None => Expr::Select(Box::new(later.clone()), Box::new(lit32(1)), Box::new(lit32(0))),
             };
-            let left = self.step_products(e, [&a_stage, &b_stage], scale, sums);
+            let scale = e.named("scale", Ty::I32, scale);
+            call(e, Intrinsic::WgmmaFence, Vec::new());
+            for kk in 0..4 {
+                self.products(e, [&a_stage, &b_stage], kk, &scale, sums);
+            }
+            call(e, Intrinsic::WgmmaCommit, Vec::new());
             if self.promote {
                 sums.prepare(e, place, plus(steps.first.clone(), it.clone()));
                 call(e, Intrinsic::WgmmaWait(0), Vec::new());
@@ -327,7 +331,7 @@ impl<'x> HopperLoop<'x> {
                 sums.promote(e, &it, &steps.count);
                 return c.advance(e, self.stages());
             }
-            call(e, Intrinsic::WgmmaWait(left), Vec::new());
+            call(e, Intrinsic::WgmmaWait(1), Vec::new());
             // The step before is done with its stage.
             self.release(e, Expr::Var(before), Some(later));
             e.push(Stmt::Set(before, slot));
@@ -346,40 +350,6 @@ impl<'x> HopperLoop<'x> {
     /// Columns of all sums.
     fn columns(&self) -> u32 {
         self.tile.n.block * self.folds
-    }
-
-    /// The products of a step, and in how many groups they are under way. `scale`: of the first.
-    fn step_products(&self, e: &mut Emit, ab: [&Descriptor; 2], scale: Expr, sums: &Sums) -> u8 {
-        let moves = [&self.a, &self.b].map(Operand::terms_step);
-        if let (true, [Some(a), Some(b)]) = (ROLLED, moves) {
-            // A loop: compilers need a third more time for four instructions with so many registers each.
-            let scale = e.let_var("adds", Ty::I32, scale);
-            let kk = e.kernel.var("kk", Ty::I32);
-            let body = e.block(|e| {
-                let at = |d: &Descriptor, by: u32| d.moved(times(Expr::Var(kk), by as i64 / 16));
-                let (a, b) = (at(ab[0], a), at(ab[1], b));
-                call(e, Intrinsic::WgmmaFence, Vec::new());
-                self.products(e, [&a, &b], 0, &Expr::Var(scale), sums);
-                call(e, Intrinsic::WgmmaCommit, Vec::new());
-                e.push(Stmt::Set(scale, lit32(1)));
-            });
-            e.push(Stmt::For {
-                var: kk,
-                lo: lit32(0),
-                hi: lit32(4),
-                step: lit32(1),
-                unroll: Unroll::None,
-                body,
-            });
-            return 4;
-        }
-        let scale = e.named("scale", Ty::I32, scale);
-        call(e, Intrinsic::WgmmaFence, Vec::new());
-        for kk in 0..4 {
-            self.products(e, ab, kk, &scale, sums);
-        }
-        call(e, Intrinsic::WgmmaCommit, Vec::new());
-        1
     }
 
     /// The products of 32 bytes of terms: one instruction for each 64 rows, and of f32 one for each pair of parts that

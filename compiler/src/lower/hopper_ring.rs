@@ -82,14 +82,6 @@ impl Descriptor {
     }
 }
 
-impl Descriptor {
-    /// The descriptor so many times 16 bytes on.
-    pub fn moved(&self, by: Expr) -> Descriptor {
-        let low = int_op(IntOp::Add, self.low.clone(), cast(Ty::U32, by));
-        Descriptor { low, high: self.high }
-    }
-}
-
 impl<'x> Operand<'x> {
     /// `shares`: blocks of a cluster that copy a share each, for all; `line`: terms of a line.
     pub fn new(
@@ -188,12 +180,6 @@ impl<'x> Operand<'x> {
             return kk * 16 * 128;
         }
         kk * 32 / self.line * self.all_rows() * self.line + kk * 32 % self.line
-    }
-
-    /// What `terms_offset` grows by with each 32 bytes of terms, if it is always the same.
-    pub fn terms_step(&self) -> Option<u32> {
-        let step = self.terms_offset(1);
-        (0..4).all(|kk| self.terms_offset(kk) == kk * step).then_some(step)
     }
 
     /// Bytes from 64 rows to the next 64: a line for each row, or one of 128 bytes for each term.

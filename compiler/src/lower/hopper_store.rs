@@ -42,6 +42,8 @@ pub struct Lines {
     batch: Vec<(usize, i64, i64)>,
     /// Whether they are boxes; else lanes store them.
     boxes: bool,
+    /// Whether a line runs along the rows.
+    turned: bool,
 }
 
 /// How a tile is stored.
@@ -52,10 +54,11 @@ pub struct Output {
     slots: u32,
     batch: Vec<usize>,
     pub(super) boxes: bool,
+    turned: bool,
 }
 
 impl Lines {
-    /// The result of a product's only statement, if its columns are neighbours.
+    /// The result of a product's only statement, if its columns (or its rows) are neighbours.
     pub fn of(ground: &Ground) -> Option<Lines> {
         let shape = ground.shape;
         let [_] = &shape.stmts[..] else { return None };
@@ -77,7 +80,9 @@ impl Lines {
         let lows = shape.axes.iter().zip(&home.strides).zip(&t.lo).map(|((a, s), lo)| (a.lo - lo) * s);
         let offset = lows.sum::<i64>() * size;
         let (rows, columns) = (ContractShape::points(&shape.m), ContractShape::points(&shape.n));
-        let pitch = if rows == 1 { 16 } else { along_m * size };
+        let turned = along_n != 1;
+        let (near, far, lines) = if turned { (along_m, along_n, columns) } else { (along_n, along_m, rows) };
+        let pitch = if lines == 1 { 16 } else { far * size };
         let batch = steps(&shape.batch)?.into_iter().enumerate().filter(|(_, (extent, _))| *extent > 1);
         let batch: Vec<_> = batch.map(|(i, (extent, s))| (i, extent, s * size)).collect();
         let fits = |bytes: i64| bytes > 0 && bytes % 16 == 0 && bytes < 1 << 40;
@@ -87,8 +92,10 @@ impl Lines {
             && offset >= 0
             && offset % 16 == 0
             && home.align % 16 == 0;
-        let lines = Lines { tensor: d.target, dtype: t.dtype, offset, pitch, rows, columns, batch, boxes };
-        (along_n == 1).then_some(lines)
+        let (tensor, dtype) = (d.target, t.dtype);
+        let lines = Lines { tensor, dtype, offset, pitch, rows, columns, batch, boxes, turned };
+        // Matrices of 8 × 8 are turned on their way to shared memory, if they are of 16 bits.
+        (near == 1 && (!turned || boxes && size == 2)).then_some(lines)
     }
 
     /// How a block of `groups` warpgroups stores its tile, in the longest lines that it has the columns for.
@@ -97,13 +104,20 @@ impl Lines {
         let size = self.dtype.bits() / 8;
         let lines = [Swizzle::B128, Swizzle::B64, Swizzle::B32];
         let swizzle = lines.into_iter().find(|s| s.width() / size <= n)?;
-        let columns = swizzle.width() / size;
+        let (swizzle, columns) = match self.turned {
+            true if n.is_multiple_of(16) => (Swizzle::B128, n.min(64)),
+            true => return None,
+            false => (swizzle, swizzle.width() / size),
+        };
+        let order =
+            |across: i64, down: i64| if self.turned { vec![down, across] } else { vec![across, down] };
+        let extent = order(columns as i64, ROWS as i64);
         let mut map = TensorMap {
             dtype: self.dtype,
             offset: self.offset,
-            dims: vec![self.columns, self.rows],
+            dims: order(self.columns, self.rows),
             strides: vec![self.pitch],
-            extent: vec![columns, ROWS],
+            extent: extent.into_iter().map(|n| n as u32).collect(),
             swizzle,
             pixels: None,
         };
@@ -121,7 +135,8 @@ impl Lines {
             true => pieces.min(2),
             false => 1,
         };
-        Some(Output { tensor: self.tensor, map, columns, slots, batch, boxes: self.boxes })
+        let (tensor, boxes, turned) = (self.tensor, self.boxes, self.turned);
+        Some(Output { tensor, map, columns, slots, batch, boxes, turned })
     }
 }
 
@@ -289,7 +304,7 @@ impl<'x> Staging<'x> {
         let from = Expr::SharedAddr(self.shared, Box::new(self.start(p)));
         let x = plus(p.place.n[0].clone(), self.first_column(p.piece.clone()));
         let y = plus(p.place.m[0].clone(), self.first_row(p));
-        let mut args = vec![from, x, y];
+        let mut args = if self.output.turned { vec![from, y, x] } else { vec![from, x, y] };
         args.extend(self.output.batch.iter().map(|&d| cast(Ty::I32, p.place.batch[d].expr.clone())));
         let op = Intrinsic::TmaStore { map, rank: self.output.map.dims.len() as u8 };
         call(e, op, args);
@@ -336,7 +351,10 @@ impl<'x> Staging<'x> {
         });
         if let Some(packed) = packed {
             free(e);
-            self.put_matrices(e, p, packed);
+            match self.output.turned {
+                true => self.put_turned_matrices(e, p, packed),
+                false => self.put_matrices(e, p, packed),
+            }
         }
     }
 
@@ -422,6 +440,27 @@ impl<'x> Staging<'x> {
             let word = |j| Expr::Elem(packed, Box::new(plus(times(i.clone(), 4), lit32(j))));
             args.extend((0..4).map(word));
             call(e, Intrinsic::StMatrix { count: 4, trans: false }, args);
+        });
+    }
+}
+
+impl Staging<'_> {
+    /// The same into lines along the rows: each column of a matrix is 16 bytes of one.
+    fn put_turned_matrices(&self, e: &mut Emit, p: &Piece, packed: ArrayId) {
+        let lane = || Expr::Special(Special::Lane);
+        // Lanes 0 to 7 and 8 to 15 have the columns of the upper and the lower rows, the others those of 8 columns on.
+        let line = plus(times(over(lane(), 16), 8), modulo(lane(), 8));
+        let chunk = plus(times(modulo(Expr::Special(Special::Warp), 4), 2), modulo(over(lane(), 8), 2));
+        let chunk = int_op(IntOp::Xor, chunk, modulo(lane(), 8));
+        let start = plus(plus(self.start(p), times(line, ROWS as i64)), times(chunk, 8));
+        let base = Expr::SharedAddr(self.shared, Box::new(start));
+        let base = e.named("staged", Ty::U32, base);
+        unrolled(e, "matrices", self.output.columns / 16, |e, i| {
+            let moved = times(i.clone(), 16 * ROWS as i64 * 2);
+            let mut args = vec![int_op(IntOp::Add, base.clone(), cast(Ty::U32, moved))];
+            let word = |j| Expr::Elem(packed, Box::new(plus(times(i.clone(), 4), lit32(j))));
+            args.extend((0..4).map(word));
+            call(e, Intrinsic::StMatrix { count: 4, trans: true }, args);
         });
     }
 }

@@ -13,6 +13,7 @@ use crate::lower::contract_codes;
 use crate::lower::contract_pattern::{self, ContractShape};
 use crate::lower::contract_phases;
 use crate::rules::Class;
+use crate::vocab::dtype::DType;
 use girih_dsl::ast::Span;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -206,7 +207,7 @@ fn contracts(g: &Graph, facts: &mut Facts, d: &Define, force: Option<Form>) -> b
     let any = force == Some(Form::Contract) || asks_for_a_product(g, d, &folds);
     !folds.is_empty()
         && (contract_pattern::takes(g, d, true)
-            .is_ok_and(|s| any || is_large(&s) || contract_codes::suits(g, &s))
+            .is_ok_and(|s| any || is_large(&s) || is_column(g, &s) || contract_codes::suits(g, &s))
             || facts.chain(g, d).is_ok()
             || in_phases(g, d, any))
 }
@@ -258,11 +259,30 @@ fn asks_for_a_product(g: &Graph, d: &Define, folds: &[ExprId]) -> bool {
     })
 }
 
-/// Both operands are used again, and there is a tile's worth of work.
+/// Both operands are used again, and there is a tile's worth of work. A few terms are enough where there are many of
+/// both: a thread a point would read each operand once a point.
 fn is_large(s: &ContractShape) -> bool {
     const TILE: i64 = 64;
+    const MANY: i64 = 256;
     let (m, n) = (ContractShape::points(&s.m), ContractShape::points(&s.n));
-    m > 1 && n > 1 && m * n >= TILE && s.folds.iter().any(|f| f.terms() >= 8)
+    let least = if m.min(n) >= MANY { 5 } else { 8 };
+    m > 1 && n > 1 && m * n >= TILE && s.folds.iter().any(|f| f.terms() >= least)
+}
+
+/// A product of a matrix of 16-bit floats, as it lies along its rows, and one vector: blocks that share the sums fill the
+/// device where a thread a row does not.
+fn is_column(g: &Graph, s: &ContractShape) -> bool {
+    const LEAST: i64 = 64;
+    const LEAST_TERMS: i64 = 256;
+    let [batch, m, n] = [&s.batch, &s.m, &s.n].map(|d| ContractShape::points(d));
+    let [c] = &s.folds[..] else { return false };
+    let rows = if m > n { &c.a } else { &c.b };
+    let [Expr::Read(r)] = rows.exprs.iter().map(|&e| g.expr(e)).collect::<Vec<_>>()[..] else { return false };
+    let along =
+        matches!(r.index.last().map(|&i| g.expr(i)), Some(Expr::Axis(a)) if c.k.iter().all(|k| k.axis != *a));
+    let half = matches!(g.tensor(r.tensor).dtype, DType::F16 | DType::BF16);
+    let sides = !s.m.is_empty() && !s.n.is_empty();
+    batch == 1 && sides && m.min(n) == 1 && m.max(n) >= LEAST && c.terms() >= LEAST_TERMS && along && half
 }
 
 /// Each statement a kernel of its own.

@@ -265,7 +265,8 @@ fn is_large(s: &ContractShape) -> bool {
     const TILE: i64 = 64;
     const MANY: i64 = 256;
     let (m, n) = (ContractShape::points(&s.m), ContractShape::points(&s.n));
-    let least = if m.min(n) >= MANY { 5 } else { 8 };
+    // Their results are most of what is moved, and must be stored by vectors.
+    let least = if m.min(n) >= MANY && n % 8 == 0 { 5 } else { 8 };
     m > 1 && n > 1 && m * n >= TILE && s.folds.iter().any(|f| f.terms() >= least)
 }
 

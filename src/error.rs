@@ -62,10 +62,9 @@ impl fmt::Display for Error {
             Error::Program { text, .. } => f.write_str(text.trim_end()),
             Error::Argument { name, what } => write!(f, "error: {name}: {what}"),
             Error::File { path, what } => write!(f, "error: {}: {what}", path.display()),
-            Error::Fault(text) => write!(f, "error: {text}"),
-            // A setting's refusal has its code in front.
-            Error::Refused(text) if text.starts_with("error[") => f.write_str(text),
-            Error::Refused(text) => write!(f, "error: {text}"),
+            // What speaks of a place in the program has its code in front.
+            Error::Fault(text) | Error::Refused(text) if text.starts_with("error[") => f.write_str(text),
+            Error::Fault(text) | Error::Refused(text) => write!(f, "error: {text}"),
             Error::Simulator(text) => {
                 write!(f, "error: the simulator found the generated program wrong: {text}")
             }

@@ -6,10 +6,11 @@ use crate::kernel::BoundOp;
 use crate::pipeline::Lowered;
 use girih_compiler::host::HostTensor;
 use girih_compiler::ir::graph::{Role, Tensor};
-use girih_compiler::ir::program::{BufferRole, Program};
+use girih_compiler::ir::program::{BufferRole, FaultKind, Program};
 use girih_compiler::reference::{self, RunFault};
 use girih_compiler::sim::{self, SimError};
 use girih_dsl::ast::Span;
+use girih_dsl::diagnostic::Diagnostic;
 use girih_dsl::source::Sources;
 use girih_runtime::compile::{Cubin, cubin};
 use girih_runtime::launch::{Arguments, Prepared, argument_name};
@@ -207,11 +208,13 @@ impl Compiled {
     pub fn check(&self, inputs: &Inputs, outputs: &BTreeMap<String, HostTensor>) -> Result<Vec<Comparison>> {
         let right = reference::run(self.bound.graph(), &self.complete(inputs)?)
             .map_err(|f| self.reference_fault(&f))?;
-        let compare = |(name, checked): (&String, &reference::Checked)| {
-            let got = outputs.get(name).ok_or_else(|| Error::Wrong(format!("{name} is missing")))?;
+        let compare = |name: &String| {
+            let missing = || Error::Wrong(format!("{name} is missing"));
+            let got = outputs.get(name).ok_or_else(missing)?;
+            let checked = right.outputs.get(name).ok_or_else(missing)?;
             Ok(Comparison { name: name.clone(), result: reference::compare(checked, got) })
         };
-        right.outputs.iter().map(compare).collect()
+        self.bound.graph().outputs.iter().map(|o| compare(&o.name)).collect()
     }
 
     /// Given tensors checked against the parameters, scalars with their defaults.
@@ -325,13 +328,28 @@ impl Compiled {
     /// A recorded fault, with its place.
     pub(crate) fn fault(&self, program: &Program, site: usize, value: i64) -> Error {
         match program.faults.get(site) {
-            Some(row) => Error::Fault(format!("{}: {}", self.sources().place(row.span), row.describe(value))),
+            Some(row) => {
+                let mut d = row.diagnostic(value, &[]);
+                // The program knows the read that a declaration proves; the declaration itself is meant.
+                let declared = matches!(row.what, FaultKind::Declared | FaultKind::NotUnique);
+                let given = self.bound.inputs().find(|t| declared && t.name == row.tensor);
+                d.span = given.map_or(d.span, |t| t.span);
+                self.shown(d)
+            }
             None => Error::Simulator(format!("fault {site} is none of the program's, value {value}")),
         }
     }
 
     fn reference_fault(&self, fault: &RunFault) -> Error {
-        Error::Fault(format!("{}{fault}", place(self.sources(), Some(fault.span))))
+        match fault.diagnostic() {
+            Some(d) => self.shown(d),
+            None => Error::Fault(format!("{}{fault}", place(self.sources(), Some(fault.span)))),
+        }
+    }
+
+    /// A fault with its line.
+    fn shown(&self, d: Diagnostic) -> Error {
+        Error::Fault(girih_dsl::render(self.sources(), &[d], false).trim_end().to_string())
     }
 
     fn simulator_error(&self, lowered: &Lowered, e: &SimError) -> Error {

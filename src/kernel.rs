@@ -8,7 +8,7 @@ use girih_compiler::ir::graph::{Graph, ScalarId, Tensor, TensorId};
 use girih_compiler::ir::plan::{Form, Plan};
 use girih_compiler::ir::tile::Tile;
 use girih_compiler::lower::Schedule;
-use girih_compiler::pass::ast_to_graph::{self, Bindings, listed};
+use girih_compiler::pass::ast_to_graph::{self, Bindings, listed, listed_or};
 use girih_compiler::pass::check;
 use girih_compiler::pass::graph_to_plan::Alternative;
 use girih_compiler::pass::module::{self, Module};
@@ -76,10 +76,10 @@ impl Kernel {
     pub fn op(&self, name: &str) -> Result<Op> {
         match self.0.module.op(name) {
             Some(_) => Ok(Op::new(self, name)),
-            None => Err(Error::argument(
-                name,
-                format!("there is no such op: the file has {}", listed(&self.ops())),
-            )),
+            None => {
+                let known = listed_or("the file has", "the file defines none", self.ops().into_iter());
+                Err(Error::argument(name, format!("there is no such op: {known}")))
+            }
         }
     }
 

@@ -29,9 +29,39 @@ pub fn plans(all: &[Alternative]) -> String {
     s
 }
 
-/// What was fused, what not and why, and which rules led there.
+/// The kernels, and what was fused, what not and why, and which rules led there.
 pub fn notes(p: &Plan) -> String {
-    if p.notes.is_empty() { "nothing was rewritten\n".into() } else { p.notes.join("\n") + "\n" }
+    let mut s = String::from("kernels, in the order of their launch:\n");
+    for k in &p.kernels {
+        let _ = writeln!(s, "  {} ({}): {}", k.name, k.form.name(), form_text(k.form));
+    }
+    if p.notes.is_empty() {
+        return s + "nothing was rewritten\n";
+    }
+    s += "what was decided, in order; a later line about a value counts more. A value that is stored goes to memory, others are\n\
+          computed again by each kernel that reads them; what a line says of time is a model's, nothing was measured:\n";
+    p.notes.iter().for_each(|n| {
+        let _ = writeln!(s, "  {n}");
+    });
+    s
+}
+
+/// What a kernel of a form does.
+fn form_text(form: Form) -> &'static str {
+    match form {
+        Form::Map => "each thread makes points of its own",
+        Form::Row => "a warp, a block or a cluster makes a row, with its sums and maxima",
+        Form::Contract => {
+            "sums of products by tiles in shared memory, on tensor cores where the dtypes allow it"
+        }
+        Form::Fold => "two chained products in one pass, as attention has them",
+        Form::Scan => "a running sum, or another associative recurrence, in parallel",
+        Form::Scatter => "updates through computed indices",
+        Form::Sort => "sorts rows",
+        Form::Thread => "a recurrence, a loop in each thread",
+        Form::Block => "a recurrence, a loop in each block",
+        Form::Step => "a recurrence, a launch for each step",
+    }
 }
 
 /// A program: its buffers, kernels and steps.

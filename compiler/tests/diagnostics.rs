@@ -2,14 +2,18 @@
 //!
 //! A case is a program, a line `---`, and what is reported. Its first line says what is run:
 //! `// run: check`, or `// run: bind OP N=3 k:2 x=f32[4, 5]` (sizes, consts, inputs), or `// run: lower OP N=3` (for
-//! sm_90a). `BLESS=1` writes the reports anew.
+//! sm_90a), or `// run: fault OP N=3` (on the reference, and the same code and place on the simulator, where integers are
+//! 2, 3, 4, 2, 3, 4 and so on). `BLESS=1` writes the reports anew.
 
-use girih_compiler::ir::graph::Graph;
+use girih_compiler::host::HostTensor;
+use girih_compiler::ir::graph::{Graph, Role};
 use girih_compiler::lower::{Schedule, plan_to_program};
 use girih_compiler::pass::ast_to_graph::{Bindings, bind};
 use girih_compiler::pass::graph_to_plan::{PlanOptions, plan};
 use girih_compiler::pass::{check, module};
-use girih_compiler::vocab::dtype::DType;
+use girih_compiler::reference::{self, Inputs};
+use girih_compiler::sim::{self, SimOptions};
+use girih_compiler::vocab::dtype::{DType, Value};
 use girih_compiler::vocab::target::Target;
 use girih_dsl::diagnostic::Diagnostic;
 use girih_dsl::source::Sources;
@@ -70,6 +74,7 @@ fn report(text: &str) -> String {
             match how {
                 "bind" => bind(&m, op, &bindings(words)).map_or_else(|d| d, |b| b.warnings),
                 "lower" => lower(&bind(&m, op, &bindings(words)).expect("it binds").graph),
+                "fault" => vec![fault(&bind(&m, op, &bindings(words)).expect("it binds").graph)],
                 _ => check::check(&m, &sources),
             }
         }
@@ -83,6 +88,29 @@ fn lower(graph: &Graph) -> Vec<Diagnostic> {
     let plan = plan(graph, &PlanOptions::default());
     let done = plan_to_program(&plan, target, &Schedule::default());
     done.err().map(|why| why.diagnostic()).into_iter().collect()
+}
+
+/// The fault that a run ends in.
+fn fault(graph: &Graph) -> Diagnostic {
+    let mut inputs = Inputs::default();
+    for t in graph.tensors.iter().filter(|t| t.role == Role::Input) {
+        let mut h = HostTensor::zeros(t.dtype, &t.dims);
+        let ints = t.dtype.is_int();
+        (0..h.len())
+            .for_each(|i| h.set(i, if ints { Value::I64(2 + i as i64 % 3) } else { Value::F64(1.0) }));
+        inputs.tensors.insert(t.name.clone(), h);
+    }
+    let found = reference::run(graph, &inputs).expect_err("a fault").diagnostic().expect("a place");
+    let target = Target::parse("sm_90a").expect("a target of the table");
+    let program = plan_to_program(&plan(graph, &PlanOptions::default()), target, &Schedule::default());
+    let program = program.expect("it lowers");
+    let stopped = sim::run(&program, &inputs, &SimOptions::default()).expect_err("a fault");
+    let (site, value) = stopped.fault.expect("a fault of the program");
+    let there = program.faults[site].diagnostic(value, &[]);
+    assert_eq!(there.code, found.code);
+    // Of a declaration the program knows the read that it proves.
+    assert!(there.span == found.span || ["E0703", "E0704"].contains(&there.code), "{there:?}");
+    found
 }
 
 #[test]
@@ -125,7 +153,7 @@ fn codes_in(folder: &Path, out: &mut Vec<String>) {
 #[test]
 fn every_code_has_its_long_text_and_a_case() {
     let mut codes = Vec::new();
-    for folder in ["src/pass", "src/lower"] {
+    for folder in ["src/pass", "src/lower", "src/ir"] {
         codes_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut codes);
     }
     codes.extend(girih_dsl::codes::all().map(|r| r.code.to_string()).filter(|c| !c.starts_with("E00")));

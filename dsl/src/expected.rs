@@ -260,7 +260,7 @@ fn close(reader: &Reader, word: &'static str, open: usize) -> Diagnostic {
             .also(span(reader, opener), format!("inside this `{opened}`"))
             .help("a range names its axis: `i in 0..N`");
     }
-    if let Some(help) = foreign_inside(reader, opened) {
+    if let Some(help) = foreign_inside(reader, opened).or_else(|| after_comment(reader)) {
         return plain(reader, &format!("`,` or `{word}`"))
             .also(span(reader, opener), format!("inside this `{opened}`"))
             .help(help);
@@ -285,11 +285,24 @@ fn foreign_inside(reader: &Reader, opened: &str) -> Option<&'static str> {
     let previous = reader.previous().map_or("", |t| t.text(reader.text));
     match (opened, previous, reader.look(0)) {
         (_, "]", "[") => Some("all indices stand in one pair of brackets: `x[i, j]`"),
+        ("[", _, ":") => Some(
+            "there are no slices: name an axis and give it the range: `y[i in 1..N] = x[i]`, `sum[k in 1..N](x[k])`",
+        ),
         ("(", _, ":") if after_fn(reader) => Some(
             "a fn takes numbers, its parameters are names alone: `fn f(a, b) = …`; of tensors write an `op`",
         ),
         _ => after_value(reader),
     }
+}
+
+/// The help where a comment hides what was meant as a division: `(x[i] // 2)`.
+fn after_comment(reader: &Reader) -> Option<&'static str> {
+    let from = reader.previous()?.end;
+    let until = reader.token(0).map_or(reader.text.len(), |t| t.start);
+    let line = reader.text.get(from..until)?.lines().next()?;
+    line.trim_start().starts_with("//").then_some(
+        "`//` starts a comment, which hides the rest of the line: integers are divided by `/`, floats too",
+    )
 }
 
 /// Is the item at hand a `fn` whose parameters are being read?
@@ -345,6 +358,11 @@ fn name(reader: &Reader, what: &str) -> Diagnostic {
     }
     if let Some(help) = after_value(reader).filter(|_| what == "a statement") {
         return error.help(help);
+    }
+    if what.contains("a setting") && reader.look(0) == "," {
+        return error.help(
+            "settings stand side by side; commas part the axes of one: `block m = 128, n = 64  stages = 3`",
+        );
     }
     if touches_operator {
         return error
@@ -483,7 +501,9 @@ fn operand(reader: &Reader) -> Diagnostic {
         });
     }
     match (after, word) {
-        ("[" | ",", ":") => error.help("there are no slices: an index is an axis, `x[i]`"),
+        ("[" | ",", ":") => error.help(
+            "there are no slices: an index is an axis, `x[i]`, and an axis takes all of its dim by itself",
+        ),
         (_, "[") => {
             error.help("tensors are indexed by name, `x[i]`; lists of numbers stand in `const` items only")
         }
@@ -492,6 +512,9 @@ fn operand(reader: &Reader) -> Diagnostic {
         ("*", "*") => error.help("powers are written `**`"),
         (_, ")" | "]" | "}" | ",") => error.help("write the missing value, or remove what stands before it"),
         ("[" | ",", "..") if reader.look(1) == "." => error.help("every axis is written: `x[i, j]`"),
+        (":", _) => {
+            error.help("there are no slices: name an axis and give it the range: `y[i in 1..N] = x[i]`")
+        }
         (_, ".." | "..=") => error.help("both ends of a range are written: `0..N`"),
         (_, "{") => error.help("sets stand in `tile` and `profile` only"),
         _ => error.help("write a number, a name, a read as `x[i]`, a call as `f(x)`, or parentheses"),

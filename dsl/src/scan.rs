@@ -17,6 +17,48 @@ pub struct Chunk {
     pub end: usize,
 }
 
+/// Comments that look like the divisor of an integer division: `x[i] // 2`, `i // K`.
+pub fn divisions(text: &str, tokens: &[Token], file: u32) -> Vec<Diagnostic> {
+    let sizes = sizes(text, tokens);
+    let pairs = tokens.windows(2).filter(|w| w[1].kind == Kind::Comment && !w[1].first);
+    let operand = |t: &Token| {
+        matches!(t.kind, Kind::Word | Kind::Int | Kind::Float) || matches!(t.text(text), ")" | "]")
+    };
+    let divides = |w: &&[Token]| operand(&w[0]) && is_divisor(w[1].text(text), &sizes);
+    let found = pairs.filter(divides).map(|w| {
+        let what = "`//` starts a comment: what follows it here is no divisor";
+        let d = Diagnostic::warning("W0005", span(&w[1], file), what);
+        d.help(
+            "integers are divided (rounding down) by `/`: write `i / 2`; else begin the comment with a word",
+        )
+    });
+    found.collect()
+}
+
+/// Names that stand in the brackets after an op's name.
+fn sizes<'t>(text: &'t str, tokens: &[Token]) -> Vec<&'t str> {
+    let mut out = Vec::new();
+    for (i, w) in tokens.windows(3).enumerate() {
+        if w[0].text(text) == "op" && w[1].kind == Kind::Word && w[2].text(text) == "[" {
+            let list = tokens[i + 3..].iter().take_while(|t| t.text(text) != "]");
+            out.extend(list.filter(|t| t.kind == Kind::Word).map(|t| t.text(text)));
+        }
+    }
+    out
+}
+
+/// A number or a size, alone or before an operator, a bracket or a comma.
+fn is_divisor(comment: &str, sizes: &[&str]) -> bool {
+    let rest = comment.trim_start_matches('/').trim().trim_start_matches('(');
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let end = rest.find(|c| !word(c)).unwrap_or(rest.len());
+    let (head, tail) = rest.split_at(end);
+    let number = !head.is_empty() && head.chars().all(|c| c.is_ascii_digit());
+    let tail = tail.trim_start();
+    (number || sizes.contains(&head))
+        && (tail.is_empty() || tail.starts_with([')', ']', ',', '*', '+', '-', '%']))
+}
+
 /// Splits the tokens where an item plainly starts: its keyword and what must follow it, at the start of a line or after a `}`.
 pub fn chunks(text: &str, tokens: &[Token]) -> Vec<Chunk> {
     let mut starts = vec![0];

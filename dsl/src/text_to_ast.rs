@@ -44,6 +44,7 @@ pub fn parse(text: &str, file: u32) -> (File, Vec<Diagnostic>) {
         && let Ok(pairs) = TileParser::parse(Rule::file, text)
     {
         out.items = builder.items(pairs);
+        builder.diagnostics.extend(scan::divisions(text, &tokens, file));
         return (out, builder.diagnostics);
     }
     for (chunk, wrong) in chunks.iter().zip(found) {

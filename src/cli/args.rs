@@ -87,7 +87,8 @@ pub struct OpArgs {
     /// A file with a line `kernel.setting axis = value` for each setting, or each: every schedule in turn
     #[arg(long, value_name = "each|FILE")]
     pub schedule: Option<String>,
-    /// Lower kernels in this form where it can take them
+    /// Try this kernel form first, for tests and comparisons: map, row, contract, fold, scan, scatter, sort, thread, block or
+    /// step. Kernels that it cannot take keep their own
     #[arg(long, value_name = "NAME", value_parser = form)]
     pub form: Option<Form>,
 }

@@ -98,7 +98,7 @@ impl Report {
             schedule,
             sizes: c.bound().graph().sizes.clone(),
             inputs: inputs.to_vec(),
-            outputs: ran.outputs.iter().map(|(n, t)| Row::new(n, t.dtype, &t.dims, String::new())).collect(),
+            outputs: in_order(c, ran),
             kernels: kernels(c),
             seconds,
             bytes,
@@ -225,6 +225,12 @@ fn check_row(c: &Comparison) -> CheckRow {
             first_wrong: Some(m.index.clone()),
         },
     }
+}
+
+/// The outputs as the op declares them.
+fn in_order(c: &Compiled, ran: &Ran) -> Vec<Row> {
+    let made = c.bound().graph().outputs.iter().filter_map(|o| ran.outputs.get_key_value(&o.name));
+    made.map(|(n, t)| Row::new(n, t.dtype, &t.dims, String::new())).collect()
 }
 
 /// How far a right result is from the definition, beside how far it may be.

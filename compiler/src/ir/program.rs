@@ -4,6 +4,7 @@
 use super::graph::{ScalarId, TensorId};
 use super::simt;
 use crate::vocab::dtype::{DType, Value};
+use girih_dsl::diagnostic::Diagnostic;
 
 #[derive(Clone, Debug, Default)]
 pub struct Program {
@@ -113,18 +114,46 @@ pub enum FaultKind {
 }
 
 impl FaultSite {
-    /// What went wrong there, for the value that was found.
-    pub fn describe(&self, value: i64) -> String {
-        let FaultSite { tensor, dim, lo, hi, .. } = self;
-        match self.what {
+    /// The report of a fault there, for the value that was found; `index` is the whole index where it is known.
+    pub fn diagnostic(&self, value: i64, index: &[i64]) -> Diagnostic {
+        let FaultSite { tensor, dim, lo, hi, span, .. } = self;
+        let listed: Vec<String> = index.iter().map(i64::to_string).collect();
+        let (place, rank) = match listed.is_empty() {
+            true => (format!("`{tensor}`"), 0),
+            false => (format!("`{tensor}[{}]`", listed.join(", ")), listed.len()),
+        };
+        let axis = match (*hi > *lo, rank) {
+            (false, _) => format!("its axis {} has no points", dim + 1),
+            (_, 1) => format!("the index is {value}, the axis is {lo}..{hi}"),
+            _ => format!("index {} is {value}, the axis is {lo}..{hi}", dim + 1),
+        };
+        let (code, message, help) = match self.what {
             FaultKind::Read => {
-                format!("a read of {tensor} with index {value} in dim {dim}, which has {lo}..{hi}")
+                let help = format!(
+                    "mend the data, declare its values (`ids: i64[T] in 0..V`), clamp the index, or give the read a default: ({tensor}[…] else 0)"
+                );
+                ("E0701", format!("{place} is read outside: {axis}"), help)
             }
             FaultKind::Write => {
-                format!("a write to {tensor} with index {value} in dim {dim}, which has {lo}..{hi}")
+                let help = format!(
+                    "mend the data, or leave such points out: {tensor}[…] = … where {lo} <= i < {hi}"
+                );
+                ("E0702", format!("{place} is written outside: {axis}"), help)
             }
-            FaultKind::Declared => format!("{tensor} holds {value}, declared to be in {lo}..{hi}"),
-            FaultKind::NotUnique => format!("{tensor} holds {value} twice, but is declared unique"),
-        }
+            FaultKind::Declared => {
+                let help = format!("mend the data, or declare what `{tensor}` holds: in lo..hi");
+                ("E0703", format!("{place} is {value}, outside of its declared range {lo}..{hi}"), help)
+            }
+            FaultKind::NotUnique => {
+                let help =
+                    "give each value once, or take `unique` out: the last write then counts".to_string();
+                (
+                    "E0704",
+                    format!("{place} holds {value} a second time, but `{tensor}` is declared unique"),
+                    help,
+                )
+            }
+        };
+        Diagnostic::error(code, *span, message).label(format!("{value} here")).help(help)
     }
 }

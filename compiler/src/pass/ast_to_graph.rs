@@ -101,6 +101,12 @@ pub fn listed(names: &[&str]) -> String {
     }
 }
 
+/// `start` with the names, or what to say where there are none.
+pub fn listed_or<'a>(start: &str, none: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() { none.to_string() } else { format!("{start} {}", listed(&names)) }
+}
+
 fn no_such_op(module: &Module, name: &str) -> Diagnostic {
     let at = Span::default();
     let d = Diagnostic::error("E0512", at, format!("there is no op `{name}`"));
@@ -149,7 +155,7 @@ impl<'m> Elab<'m> {
                     format!("`{}` has no input `{name}`", op.name.text),
                 );
                 let known = op.params.iter().filter(|p| p.dims.is_some()).map(|p| p.name.text.as_str());
-                self.report(d.help(format!("its inputs are {}", known.collect::<Vec<_>>().join(", "))));
+                self.report(d.help(listed_or("its inputs are", "it has no inputs: leave it out", known)));
                 return None;
             };
             let rank = p.dims.as_ref().map_or(0, Vec::len);
@@ -185,7 +191,7 @@ impl<'m> Elab<'m> {
         let known: Vec<&str> = op.sizes.iter().filter(is_size).map(|s| s.name.text.as_str()).collect();
         let d = Diagnostic::error("E0508", op.name.span, format!("`{}` has no size `{name}`", op.name.text));
         self.report(d.help(match known.is_empty() {
-            true => "it has no sizes".to_string(),
+            true => "it has no sizes: leave it out".to_string(),
             false => format!("its sizes are {}", known.join(", ")),
         }));
     }
@@ -214,7 +220,11 @@ impl<'m> Elab<'m> {
                 format!("`{}` has no const or scalar `{name}`", op.name.text),
             );
             let known = op.params.iter().filter(|p| p.dims.is_none()).map(|p| p.name.text.as_str());
-            self.report(d.help(format!("it has {}", known.collect::<Vec<_>>().join(", "))));
+            let size = op.sizes.iter().any(|s| s.name.text == *name);
+            self.report(match size {
+                true => d.help(format!("it is a size: give it with --dim {name}={text}")),
+                false => d.help(listed_or("it has", "it has none: leave it out", known)),
+            });
             return None;
         };
         if p.is_const {

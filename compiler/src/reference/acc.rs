@@ -81,7 +81,7 @@ impl Sum {
         let v = x * y;
         if self.whole {
             // A product that its type does not hold is rounded, or not: it ends the exact part.
-            self.push(p.mul(F::exact(x), F::exact(y)));
+            self.push(p.addend(F::exact(x), F::exact(y)));
             return;
         }
         self.v += v;
@@ -95,7 +95,7 @@ impl Sum {
     pub fn result(&self, p: &Precision, law: SumLaw) -> F {
         let Sum { v, abs, e, n, .. } = *self;
         if n <= 1 {
-            return F { v, e };
+            return if v.is_finite() && v.abs() >= p.top { p.bounded(v, e) } else { F { v, e } };
         }
         if v.is_infinite() && self.odd && abs + e.min(abs) >= p.top {
             // The finite terms alone may leave the range on the other side, before or after they meet the infinity.

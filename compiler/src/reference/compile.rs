@@ -278,8 +278,9 @@ impl<'a> Compiler<'a> {
         let wide = args.iter().any(|&a| self.is_sum(a) || self.facts.members[a.0 as usize]);
         let units = if self.common(args[1]) { 3.0 } else { 1.0 };
         let relative = if relaxed { 1.0 / 32768.0 } else { 0.0 };
-        let a = self.code(args[0]).float();
-        let b = self.code(args[1]).float();
+        let summed = matches!(func, Func::Add | Func::Sub);
+        let mut operand = |e: ExprId| if summed { self.addend(e) } else { self.code(e) }.float();
+        let (a, b) = (operand(args[0]), operand(args[1]));
         match func {
             Func::Add => Code::F(Box::new(move |w, env| p.add(a(w, env), b(w, env), wide))),
             Func::Sub => Code::F(Box::new(move |w, env| {
@@ -298,6 +299,17 @@ impl<'a> Compiler<'a> {
             }
             _ => Code::B(Box::new(move |w, env| num::compare(func, a(w, env), b(w, env)))),
         }
+    }
+
+    /// What is added up: a product is perhaps not rounded before.
+    pub fn addend(&mut self, id: ExprId) -> Code {
+        let Expr::Call(Func::Mul, args) = self.g.expr(id) else { return self.code(id) };
+        if self.g.ty(id) != Ty::F32 {
+            return self.code(id);
+        }
+        let args = args.clone();
+        let (a, b) = (self.code(args[0]).float(), self.code(args[1]).float());
+        Code::F(Box::new(move |w, env| num::F32.addend(a(w, env), b(w, env))))
     }
 
     fn float_unary(&mut self, func: Func, arg: ExprId) -> Code {

@@ -85,7 +85,10 @@ pub fn code(c: &mut Compiler, f: &Fold, id: ExprId) -> Code {
     let space = Space::new(c, &f.axes, f.cond);
     let body_ty = c.g.ty(f.body);
     let dot = dot(c, f, body_ty);
-    let body = c.code(f.body);
+    let body = match f.combine {
+        Combine::Builtin(Monoid::Sum) => c.addend(f.body),
+        _ => c.code(f.body),
+    };
     c.context.truncate(depth);
     let ty = c.g.ty(id);
     let last = *f.axes.last().expect("a fold binds an axis");

@@ -211,9 +211,31 @@ impl Precision {
         if a + e >= self.top || a >= self.top { F::any(v) } else { F { v, e } }
     }
 
+    /// A product that goes into a sum. One beyond the type's range keeps its size: a fused multiply-add rounds only the
+    /// sum, which may be inside again.
+    pub fn addend(&self, a: F, b: F) -> F {
+        let v = a.v * b.v;
+        let rounded = self.mul(a, b);
+        if rounded.v.is_finite() || rounded.e > 0.0 || !v.is_finite() {
+            return rounded;
+        }
+        F { v, e: part(a.v, b.e) + part(b.v, a.e) + a.e * b.e + v.abs() * (self.u + OWN) }
+    }
+
+    /// Is it a product beyond the range, as `addend` gives it?
+    fn is_beyond(&self, x: F) -> bool {
+        x.v.is_finite() && x.e < INF && x.v.abs() >= self.top
+    }
+
     /// `wide`: an operand is itself a sum, so that another order could have a larger partial result.
     pub fn add(&self, a: F, b: F, wide: bool) -> F {
         let v = a.v + b.v;
+        if self.is_beyond(a) || self.is_beyond(b) {
+            let certain = v.abs() - (a.e + b.e + v.abs() * self.u) >= self.top;
+            // Of two that are beyond on either side one may be rounded, to an infinity, and the other not.
+            let opposed = a.v.abs() >= self.top && b.v.abs() >= self.top && a.v * b.v < 0.0;
+            return if certain && !opposed { F::exact(INF.copysign(v)) } else { F::any(v) };
+        }
         let t = v - a.v;
         let residual = (a.v - (v - t)) + (b.v - t);
         let scale = if wide { a.v.abs() + b.v.abs() } else { v.abs() };
@@ -285,7 +307,7 @@ impl Precision {
                 _ => (a.v as f32).mul_add(b.v as f32, c.v as f32) as f64,
             });
         }
-        self.add(self.mul(a, b), c, false)
+        self.add(self.addend(a, b), c, false)
     }
 
     /// The error that a function of the table may make at a result.
@@ -665,5 +687,11 @@ mod tests {
         assert!(F32.add(F::exact(INF), F::exact(-INF), false).v.is_nan());
         let exp = Func::Exp.row();
         assert_eq!(F32.call1(exp, f64::exp, F::exact(-INF), true), F::exact(0.0));
+        // A product beyond the range is infinite, unless what is added in the same rounding brings it back.
+        let (beyond, less) = (F32.addend(F::exact(2e19), F::exact(2e19)), F::exact(-3e38));
+        assert_eq!(F32.mul(F::exact(2e19), F::exact(2e19)), F::exact(INF));
+        assert_eq!(F32.add(beyond, less, false).e, INF);
+        assert_eq!(F32.add(beyond, F::exact(-1e37), false), F::exact(INF));
+        assert_eq!(F32.add(beyond, F::exact(INF), false), F::exact(INF));
     }
 }

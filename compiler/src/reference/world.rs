@@ -2,8 +2,10 @@
 
 use super::num::{B, F, I, Num};
 use crate::ir::graph::{AxisId, Graph, TensorId};
+use crate::ir::program;
 use crate::vocab::dtype::{DType, Value};
 use girih_dsl::ast::Span;
+use girih_dsl::diagnostic::Diagnostic;
 use std::collections::HashMap;
 
 /// Why a run ended.
@@ -46,6 +48,22 @@ pub enum FaultKind {
         lo: i64,
         hi: i64,
     },
+}
+
+impl RunFault {
+    /// The fault as the other executions report it; `None` where it speaks of no place in the program.
+    pub fn diagnostic(&self) -> Option<Diagnostic> {
+        let (what, lo, hi) = match self.kind {
+            FaultKind::Read { lo, hi } => (program::FaultKind::Read, lo, hi),
+            FaultKind::Write { lo, hi } => (program::FaultKind::Write, lo, hi),
+            FaultKind::Range { lo, hi } => (program::FaultKind::Declared, lo, hi),
+            FaultKind::NotUnique => (program::FaultKind::NotUnique, 0, 0),
+            FaultKind::Input(_) | FaultKind::Unproven { .. } => return None,
+        };
+        let site =
+            program::FaultSite { tensor: self.tensor.clone(), dim: self.dim, lo, hi, span: self.span, what };
+        Some(site.diagnostic(self.value, &self.index))
+    }
 }
 
 impl std::fmt::Display for RunFault {

@@ -198,7 +198,7 @@ impl<'a> Run<'a> {
             let Some(row) = (site as usize).checked_sub(1).and_then(|i| self.program.faults.get(i)) else {
                 continue;
             };
-            let mut e = SimError::host(Kind::Fault, row.describe(value));
+            let mut e = SimError::host(Kind::Fault, row.diagnostic(value, &[]).message);
             e.span = Some(row.span);
             e.fault = Some((site as usize - 1, value));
             return Err(e);

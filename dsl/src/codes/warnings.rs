@@ -53,6 +53,31 @@ right, if there are always fewer results than values:
 ",
     },
     Code {
+        code: "W0005",
+        title: "a comment that looks like a divisor",
+        text: "`//` starts a comment, as in C; integers are divided by `/`, which rounds down.
+
+wrong, if x[i / 2] is meant:
+    y[i] = x[i // 2
+    ]
+
+right:
+    y[i] = x[i / 2]
+",
+    },
+    Code {
+        code: "W0006",
+        title: "division by 0",
+        text: "An integer divided by 0 is 0, and its remainder is itself: both are defined, and here they are all that can come out.
+
+wrong:
+    y[i] = x[i / 0]
+
+right:
+    y[i] = x[i / 2]
+",
+    },
+    Code {
         code: "W0004",
         title: "declared values outside of the axis",
         text: "The values that are declared for an index reach beyond the axis that it indexes. A run that meets such a value ends in a fault. Declare

@@ -89,6 +89,14 @@ impl<'m> Elab<'m> {
             BinOp::Pow => self.power(a, b, span),
             _ => {
                 let (x, y) = (self.expr(a), self.expr(b));
+                let divided = matches!(op, BinOp::Div | BinOp::Rem);
+                let zero = divided && x.typ.is_int() && build::literal_int_text(b) == Some(0);
+                if zero {
+                    let given = if op == BinOp::Div { "0" } else { "what is divided" };
+                    let d =
+                        Diagnostic::warning("W0006", span, format!("division by 0: this is always {given}"));
+                    self.report(d.help("divide by another number, or leave the division out"));
+                }
                 self.operate(op, x, y, span)
             }
         }

@@ -7,6 +7,7 @@ use super::sizes::Given;
 use super::stmt::{Left, LeftAxis};
 use super::typ::{Typ, Val};
 use crate::ir::graph::{self, Access, AxisId, Define, Expr as Node, ExprId, Read, Role};
+use crate::pass::ast_to_graph::listed_or;
 use crate::pass::subst::Subst;
 use crate::vocab::dtype::DType;
 use girih_dsl::ast::*;
@@ -219,7 +220,7 @@ impl<'m> Elab<'m> {
             let near = super::read::nearest(&name.text, known.clone());
             self.report(match near {
                 Some(n) => d.help(format!("did you mean `{n}`?")),
-                None => d.help(format!("its parameters are {}", known.collect::<Vec<_>>().join(", "))),
+                None => d.help(listed_or("its parameters are", "it has no parameters", known)),
             });
             return None;
         };

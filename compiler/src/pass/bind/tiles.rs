@@ -5,6 +5,7 @@
 use super::elab::Elab;
 use super::scan;
 use crate::ir::graph::{self, TileBlock, Word};
+use crate::pass::ast_to_graph::listed_or;
 use crate::pass::module::{Callable, Found, Module};
 use crate::vocab::dtype::DType;
 use crate::vocab::target::{TARGETS, Target};
@@ -202,7 +203,7 @@ fn op_of<'m>(module: &'m Module, name: &Name, diags: &mut Vec<Diagnostic>) -> Op
         let near = super::read::nearest(&name.text, known.iter().copied());
         diags.push(match near {
             Some(n) => d.help(format!("did you mean `{n}`?")),
-            None => d.help(format!("the ops are {}", crate::pass::ast_to_graph::listed(&known))),
+            None => d.help(listed_or("the ops are", "the file defines no op", known.iter().copied())),
         });
     }
     found.map(|f| f.1)
@@ -225,7 +226,7 @@ fn block(op: &Op, t: &Tile, diags: &mut Vec<Diagnostic>) -> TileBlock {
         let known: BTreeSet<&str> =
             op.body.iter().flat_map(|s| &s.targets).map(|t| t.name.text.as_str()).collect();
         let e = Diagnostic::error("E0603", d.span, format!("`{}` defines no `{}`", op.name.text, d.text));
-        diags.push(e.help(format!("it defines {}", known.into_iter().collect::<Vec<_>>().join(", "))));
+        diags.push(e.help(listed_or("it defines", "it has no statements", known.into_iter())));
     }
     let axes = AxisNames::of(op, t.def.as_ref(), &stmts);
     let mut settings = Vec::new();
@@ -330,6 +331,10 @@ fn setting(
         let d = Diagnostic::error("E0604", s.key.span, format!("there is no setting `{}`", s.key.text));
         let foreign = girih_dsl::foreign::setting(&s.key.text);
         diags.push(match super::read::nearest(&s.key.text, known.iter().copied()) {
+            _ if axes.any.contains(&s.key.text) => d.help(format!(
+                "is `{0}` an axis of the setting before? then a comma is missing: block m = 128, {0} = 64",
+                s.key.text
+            )),
             _ if foreign.is_some() => d.help(foreign.unwrap_or_default()),
             Some(n) => d.help(format!("did you mean `{n}`?")),
             None => d.help(format!("the settings are {}", known.join(", "))),
@@ -451,13 +456,13 @@ fn profile(op: &Op, p: &Profile, diags: &mut Vec<Diagnostic>) {
         let is_type = size.is_some_and(|s| matches!(s.kind, SizeKind::DType(_) | SizeKind::DTypeSet(..)));
         let is_const = op.params.iter().any(|q| q.dims.is_none() && q.name.text == b.name.text);
         if size.is_none() && !is_const {
-            let known = op.sizes.iter().map(|s| s.name.text.as_str()).collect::<Vec<_>>().join(", ");
+            let known = op.sizes.iter().map(|s| s.name.text.as_str());
             let d = Diagnostic::error(
                 "E0608",
                 b.name.span,
                 format!("`{}` has no size `{}`", op.name.text, b.name.text),
             );
-            diags.push(d.help(format!("its sizes are {known}")));
+            diags.push(d.help(listed_or("its sizes are", "it has no sizes", known)));
             continue;
         }
         for c in [Some(&b.values), b.at.as_ref()].into_iter().flatten() {

@@ -4,9 +4,16 @@
 #[path = "common/words.rs"]
 mod words;
 
-use girih_compiler::ir::graph::{Graph, Stmt};
+use girih_compiler::host::HostTensor;
+use girih_compiler::ir::graph::{Expr, Graph, Role, Stmt};
 use girih_compiler::ir::plan::{Form, Plan};
-use girih_compiler::pass::graph_to_plan::{PlanOptions, cost, plan};
+use girih_compiler::lower::{Schedule, plan_to_program};
+use girih_compiler::pass::graph_to_plan::{PlanOptions, cost, egraph_text, plan, plans};
+use girih_compiler::pass::{facts, inline};
+use girih_compiler::reference::{self, Inputs};
+use girih_compiler::sim::{self, SimOptions};
+use girih_compiler::vocab::target::Target;
+use std::collections::BTreeSet;
 use std::path::Path;
 use words::graph;
 
@@ -245,13 +252,80 @@ fn two_spellings_of_a_reduction_are_one_value() {
     for op in ["two_means", "two_norms"] {
         let (g, p) = ways(op, "M=4096 N=4096");
         let sums = |p: &Plan| {
-            let all = p.graph.stmts.iter().flat_map(girih_compiler::pass::facts::roots);
-            let below = all.flat_map(|e| girih_compiler::pass::inline::below(&p.graph, e));
-            let folds =
-                below.filter(|&e| matches!(p.graph.expr(e), girih_compiler::ir::graph::Expr::Fold(_)));
-            folds.collect::<std::collections::BTreeSet<_>>().len()
+            let all = p.graph.stmts.iter().flat_map(facts::roots);
+            let below = all.flat_map(|e| inline::below(&p.graph, e));
+            let folds = below.filter(|&e| matches!(p.graph.expr(e), Expr::Fold(_)));
+            folds.collect::<BTreeSet<_>>().len()
         };
         assert!(sums(&p) < sums(&greedy(&g)), "{op}: {} sums\n{}", sums(&p), p.notes.join("\n"));
         assert!(cost(&p) <= cost(&greedy(&g)));
+    }
+}
+
+/// What a definition is rounded to is stored so: no sum goes through it.
+#[test]
+fn a_rounding_stays_between_two_products() {
+    let text = WAYS.replace("    w[k, n] =", "    w: bf16[k, n] =");
+    let p = found(&graph(&text, "low_rank", "M=4096 N=4096 K=4096 R=16"));
+    assert!(stored(&p).contains(&"w".into()), "{}", p.notes.join("\n"));
+}
+
+fn inputs(g: &Graph) -> Inputs {
+    let mut all = Inputs::default();
+    for t in g.tensors.iter().filter(|t| t.role == Role::Input) {
+        let count: i64 = t.dims.iter().product();
+        let values: Vec<f64> = (0..count).map(|i| ((i * 7919) % 31) as f64 / 16.0 - 1.0).collect();
+        all.tensors.insert(t.name.clone(), HostTensor::from_f64(t.dtype, &t.dims, &values));
+    }
+    all
+}
+
+/// Each plan that the classes offer, in the reference and as a program in the simulator.
+#[test]
+fn every_spelling_keeps_the_meaning() {
+    let target = Target::parse("sm_90a").expect("a target of the table");
+    let mut tried = BTreeSet::new();
+    for (op, words) in [
+        ("low_rank", "M=67 N=45 K=50 R=3"),
+        ("low_rank", "M=16 N=16 K=16 R=16"),
+        ("linear_attention", "S=70 D=24 E=24"),
+        ("both_ways", "M=33 N=33 K=20"),
+        ("two_means", "M=5 N=40"),
+        ("two_norms", "M=5 N=5"),
+    ] {
+        let g = graph(WAYS, op, words);
+        let given = inputs(&g);
+        let want = reference::run(&g, &given).expect("no faults");
+        for p in plans(&g, &PlanOptions::default(), 8).into_iter().map(|a| a.plan) {
+            let text = || format!("{op} {words}: {}\n{}", stored(&p).join(", "), p.notes.join("\n"));
+            let planned = reference::run(&p.graph, &given).unwrap_or_else(|_| panic!("{}", text()));
+            let program =
+                plan_to_program(&p, target, &Schedule::default()).unwrap_or_else(|_| panic!("{}", text()));
+            let ran = sim::run(&program, &given, &SimOptions::default())
+                .unwrap_or_else(|e| panic!("{e}: {}", text()));
+            for (name, right) in &want.outputs {
+                let agree = |got: &HostTensor| reference::compare(right, got);
+                agree(&planned.outputs[name].tensor).unwrap_or_else(|e| panic!("{name}: {e}: {}", text()));
+                agree(&ran.outputs[name])
+                    .unwrap_or_else(|e| panic!("{name} in the simulator: {e}: {}", text()));
+            }
+            tried.insert((op, stored(&p), forms(&p)));
+        }
+    }
+    assert!(tried.len() > 10, "{tried:?}");
+}
+
+/// `emit --stage egraph` names the values as the program does, and says what each may be made of and by which rules.
+#[test]
+fn the_classes_are_told_in_the_words_of_the_program() {
+    let g = graph(WAYS, "low_rank", "M=4096 N=4096 K=4096 R=16");
+    let text = egraph_text(&g, &PlanOptions::default());
+    for part in [
+        "y[m, n] = sum[k]((x[m, k] * w[k, n]))",
+        "sum[r]((b[r, n] * sum[k]((x[m, k] * a[k, r]))))",
+        "by regroup-sums (reassociates)",
+        "w[k@3, n]",
+    ] {
+        assert!(text.contains(part), "no {part} in\n{text}");
     }
 }

@@ -187,7 +187,7 @@ fn define(d: &Define) -> String {
 fn stmt(o: &mut String, g: &Graph, s: &Stmt) {
     match s {
         Stmt::Define(d) => {
-            formula(o, g, d);
+            comment(o, g, d);
             line(o, format!("define {}", define(d)));
         }
         Stmt::Scan(s) => line(
@@ -208,7 +208,7 @@ fn stmt(o: &mut String, g: &Graph, s: &Stmt) {
             format!("sort t{} {} along {} e{} {}", s.target.0, axes(&s.axes), s.along, s.key.0, span(s.span)),
         ),
         Stmt::Recur(r) => {
-            r.members.iter().for_each(|d| formula(o, g, d));
+            r.members.iter().for_each(|d| comment(o, g, d));
             line(o, format!("recur {}", r.members.len()));
             r.members.iter().for_each(|d| line(o, format!("member {}", define(d))));
             for s in &r.steps {
@@ -245,11 +245,16 @@ fn stmt(o: &mut String, g: &Graph, s: &Stmt) {
 }
 
 /// A definition as people write it, in a comment.
-fn formula(o: &mut String, g: &Graph, d: &Define) {
+fn comment(o: &mut String, g: &Graph, d: &Define) {
     let names: Vec<&str> = d.axes.iter().map(|&a| g.axis(a).name.as_str()).collect();
+    line(o, format!("// {}[{}] = {}", g.tensor(d.target).name, names.join(", "), formula(g, d.value)));
+}
+
+/// An expression as people write it, cut where it gets long.
+pub fn formula(g: &Graph, e: ExprId) -> String {
     let mut text = String::new();
-    shown(g, d.value, &mut text);
-    line(o, format!("// {}[{}] = {text}", g.tensor(d.target).name, names.join(", ")));
+    shown(g, e, &mut text);
+    text
 }
 
 /// An expression as people write it, cut where it gets long.

@@ -32,6 +32,8 @@ pub struct Classes {
     at: FxHashMap<TensorId, usize>,
     /// Tensors that are updated in place: what reads them must stay where it is.
     updated: BTreeSet<TensorId>,
+    /// Terms before the rules and after.
+    pub grown: [usize; 2],
 }
 
 /// A tensor that holds a class.
@@ -43,14 +45,14 @@ struct Stored {
 }
 
 /// An expression of a statement.
-struct Place {
-    stmt: TensorId,
+pub struct Place {
+    pub stmt: TensorId,
     at: usize,
-    expr: ExprId,
+    pub expr: ExprId,
     class: Id,
     axes: Env,
     /// Of the term that stands there.
-    label: Option<Label>,
+    pub label: Option<Label>,
 }
 
 impl Classes {
@@ -61,6 +63,7 @@ impl Classes {
         let all: Vec<usize> = (0..g.stmts.len()).collect();
         terms.stmts(g, &all);
         let written = extract::terms(&terms.values.egraph);
+        let written_terms = written.len();
         let rules = rules::rules_of_search(Class::Reassociates);
         egraph_to_plan::saturate(&mut terms.values, &rules);
         terms.values.canonical_spans();
@@ -73,6 +76,7 @@ impl Classes {
             _ => None,
         });
         Classes {
+            grown: [written_terms, terms.values.egraph.total_number_of_nodes()],
             choice,
             labels: Labels::default(),
             keys: FxHashMap::default(),
@@ -80,6 +84,11 @@ impl Classes {
             updated: updates.collect(),
             terms,
         }
+    }
+
+    /// The e-graph.
+    pub fn graph(&self) -> &rules::Graph {
+        &self.terms.values.egraph
     }
 
     /// The key of what an expression of a definition is, and the axes that it depends on in the key's order: equal keys,
@@ -127,7 +136,7 @@ impl Classes {
         }
         let mut spelled: BTreeMap<(String, usize), Vec<Change>> = BTreeMap::new();
         for p in &places {
-            for (n, to) in self.spellings(g, facts, p) {
+            for (n, _, to) in self.spellings(g, facts, p) {
                 let Some(key) = self.key(p.class) else { continue };
                 spelled.entry((key.text.clone(), n)).or_default().push((p.stmt, p.expr, to));
             }
@@ -139,7 +148,7 @@ impl Classes {
     }
 
     /// What a definition is made of.
-    fn places(&mut self, g: &Graph, i: usize, d: &Define) -> Vec<Place> {
+    pub fn places(&mut self, g: &Graph, i: usize, d: &Define) -> Vec<Place> {
         self.terms.look_at(g, d);
         let mut below = inline::below(g, d.value);
         below.sort();
@@ -207,11 +216,11 @@ impl Classes {
             return None;
         }
         let read = g.add(Expr::Read(Read { tensor: s.tensor, index, access: Access::Proven }), ty, span);
-        (read != p.expr).then(|| (text, (p.stmt, p.expr, read)))
+        (read != p.expr).then_some((text, (p.stmt, p.expr, read)))
     }
 
     /// Other spellings of what stands at a place that cost less in something, by number.
-    fn spellings(&mut self, g: &mut Graph, facts: &mut Facts, p: &Place) -> Vec<(usize, ExprId)> {
+    pub fn spellings(&mut self, g: &mut Graph, facts: &mut Facts, p: &Place) -> Vec<(usize, Label, ExprId)> {
         let egraph = &self.terms.values.egraph;
         let class = &egraph[p.class];
         if class.nodes.len() < 2 || class.data.faults || class.data.constant.is_some() {
@@ -228,7 +237,7 @@ impl Classes {
             }
             let to = value_of_node(g, &self.terms.values, &self.choice, p.class, &term, &p.axes);
             let Some(to) = to.filter(|&to| to != p.expr && self.may_stand(g, facts, p, to)) else { continue };
-            found.push((n, to));
+            found.push((n, label, to));
         }
         found
     }

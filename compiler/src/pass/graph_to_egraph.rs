@@ -7,14 +7,13 @@
 use super::facts::{self, Facts};
 use super::sites;
 use crate::ir::graph::*;
+use crate::rules;
 use crate::rules::analysis::{self, Axis};
 use crate::rules::term::{How, Op, Term};
-use crate::rules::{self, Class, Limits};
 use crate::vocab::dtype::Ty;
 use egg::{Id, RecExpr};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 /// The e-graph of some statements, and how to come back.
 pub struct Values {
@@ -375,86 +374,4 @@ impl Terms {
         }
         Term::new(Op::Opaque(n), children)
     }
-}
-
-/// The e-graph of a whole graph after saturation, as text: what each statement became and by which rules, then the classes.
-pub fn describe(g: &Graph) -> String {
-    let all: Vec<usize> = (0..g.stmts.len()).collect();
-    let mut values = build(g, &all, true);
-    let before = values.egraph.total_number_of_nodes();
-    let rounds = rules::saturate(&mut values.egraph, &rules::rules(Class::Reassociates), Limits::default());
-    let choice = super::extract::choose(&values.egraph);
-    let mut out = String::new();
-    let (after, classes) = (values.egraph.total_number_of_nodes(), values.egraph.number_of_classes());
-    let _ =
-        writeln!(out, "{before} nodes became {after} in {classes} classes after {rounds} rounds of rules");
-    for i in 0..values.stmts.len() {
-        let targets = g.stmts[values.stmts[i].stmt].targets();
-        let names: Vec<&str> = targets.iter().map(|&t| g.tensor(t).name.as_str()).collect();
-        let roots: Vec<Id> = values.stmts[i].parts.iter().flat_map(|p| p.roots.clone()).collect();
-        for root in roots {
-            describe_root(&mut values, &choice, &names.join(", "), root, &mut out);
-        }
-    }
-    describe_classes(&values, &mut out);
-    out
-}
-
-fn describe_root(
-    values: &mut Values,
-    choice: &super::extract::Choice,
-    name: &str,
-    root: Id,
-    out: &mut String,
-) {
-    let from = values.egraph.id_to_expr(root);
-    let Some(to) = choice.expr(&values.egraph, root) else { return };
-    let _ = writeln!(out, "\n{name} = {}", text(&from));
-    if text(&from) != text(&to) {
-        let _ = writeln!(out, "  became {}", text(&to));
-        for rule in super::extract::rules_between(&mut values.egraph, &from, &to) {
-            let class = rules::classes().into_iter().find(|c| c.0 == rule).map_or("exact", |c| c.1.name());
-            let _ = writeln!(out, "  by {rule} ({class})");
-        }
-    }
-}
-
-/// A term as text; a huge one by its size.
-fn text(e: &egg::RecExpr<Term>) -> String {
-    const LONG: f64 = 1000.0;
-    match super::extract::tree_size(e) {
-        n if n > LONG => format!("({n:.0} nodes)"),
-        _ => e.to_string(),
-    }
-}
-
-fn describe_classes(values: &Values, out: &mut String) {
-    let g = &values.egraph;
-    let mut ids: Vec<Id> = g.classes().map(|c| c.id).collect();
-    ids.sort();
-    let _ = writeln!(out);
-    for id in ids {
-        let data = &g[id].data;
-        let axes: Vec<String> = data.free.iter().map(|&a| axis_text(values, a)).collect();
-        let ty = data.ty.map_or("", |t| t.name());
-        let mut nodes: Vec<String> = g[id].nodes.iter().map(node_text).collect();
-        nodes.sort();
-        let _ = writeln!(out, "e{id} {ty}[{}] = {}", axes.join(", "), nodes.join(" | "));
-    }
-}
-
-fn axis_text(values: &Values, a: u32) -> String {
-    let name = &values.egraph.analysis.axis_names[a as usize];
-    match values.egraph.analysis.range(a) {
-        Some((lo, hi)) => format!("@{a}:{name} {lo}..{hi}"),
-        None => format!("@{a}:{name}"),
-    }
-}
-
-fn node_text(t: &Term) -> String {
-    if t.children.is_empty() {
-        return t.to_string();
-    }
-    let children: Vec<String> = t.children.iter().map(|c| format!("e{c}")).collect();
-    format!("({t} {})", children.join(" "))
 }

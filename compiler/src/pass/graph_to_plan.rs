@@ -196,7 +196,7 @@ pub fn egraph_text(graph: &Graph, options: &PlanOptions) -> String {
     let wishes = inline::Wishes::of(&graph);
     let takes = remembering(options.force);
     inline::inline(&mut graph, &wishes, &takes, &mut Vec::new());
-    super::graph_to_egraph::describe(&graph)
+    super::classes_text::describe(&graph)
 }
 
 /// Would the contract form take this definition as it is? Products of tiny matrices are loops in a thread, unless the

@@ -75,6 +75,32 @@ impl Pass<'_> {
         }
     }
 
+    /// Lifts the products that stand inside other folds of a statement.
+    pub fn products_inside(&mut self, i: usize) {
+        let s = self.g.stmts[i].clone();
+        let sites: Vec<Site> = rows::fold_sites(self.g, self.facts, &s).iter().cloned().collect();
+        let mut inside: Vec<ExprId> = Vec::new();
+        for site in sites.iter().filter(|x| !x.folds.is_empty()) {
+            if self.may_lift(&s, site) && inline::is_contraction(self.g, self.facts, site.expr) {
+                inside.push(site.expr);
+            }
+        }
+        let inside = self.outermost(inside);
+        if !inside.is_empty() {
+            self.lift(i, &inside);
+        }
+    }
+
+    /// Those that are in none of the others, each once.
+    fn outermost(&self, all: Vec<ExprId>) -> Vec<ExprId> {
+        let below = |&e: &ExprId| inline::below(self.g, e).into_iter().filter(move |&x| x != e);
+        let inside: BTreeSet<ExprId> = all.iter().flat_map(below).collect();
+        let mut all: Vec<ExprId> = all.into_iter().filter(|e| !inside.contains(e)).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
     fn chosen(&mut self, i: usize) -> Vec<ExprId> {
         let content = group::content(self.g, [i]);
         if let Some(chosen) = self.known.chosen.get(&content) {
@@ -101,14 +127,7 @@ impl Pass<'_> {
             _ => self.choose_elsewhere(&sites),
         };
         // A fold in a fold that goes goes with it, and is looked at there.
-        let inside: BTreeSet<ExprId> = chosen
-            .iter()
-            .flat_map(|&e| inline::below(self.g, e).into_iter().filter(move |&x| x != e))
-            .collect();
-        let mut chosen: Vec<ExprId> = chosen.into_iter().filter(|e| !inside.contains(e)).collect();
-        chosen.sort();
-        chosen.dedup();
-        chosen
+        self.outermost(chosen)
     }
 
     fn may_lift(&mut self, s: &Stmt, site: &Site) -> bool {

@@ -3,10 +3,12 @@
 pub mod ast_to_graph;
 pub mod bind;
 pub mod bounds;
+pub mod candidates;
 pub mod cascade;
 pub mod check;
 pub mod class_key;
 pub mod classes;
+pub mod classes_text;
 pub mod compact;
 pub mod cost;
 pub mod egraph_to_plan;

@@ -1,8 +1,9 @@
 //! Extraction of the kernels: which values are stored, by search.
 //!
-//! A state is the graph's statements: what they define is stored, anything else is computed where it is read. Two
-//! kinds of moves lead from one to another: a stored local goes into its readers, or a value inside statements becomes
-//! a definition. Candidates of the second kind are reductions, roundings, values with several uses and values that do
+//! A state is the graph's statements: what they define is stored, anything else is computed where it is read. Moves lead
+//! from one to another: a stored local goes into its readers, a value inside statements becomes a definition, or, once
+//! those gain nothing more, a value is spelled in another way of its class or read where a statement stores it
+//! (`classes`). Candidates of the second kind are reductions, roundings, values with several uses and values that do
 //! not change along some axis of the loops around them. After a move the statements it touched are put in order by
 //! `hoist` (a form must take what stands there), and the kernels around are grouped and costed by `model` before
 //! and after; what gains stays. Single moves are tried until none gains, then pairs of neighbouring ones.
@@ -16,12 +17,12 @@ use super::facts::{self, Facts};
 use super::group::{self, Content};
 use super::hoist::{self, Takes};
 use super::inline::{self, Readers, Wishes};
-use super::{cost, shape, sites};
+use super::{candidates, shape};
 use crate::ir::graph::*;
 use crate::lower::fold_pattern;
 use crate::vocab::dtype::Ty;
 use girih_dsl::ast::Span;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -74,7 +75,11 @@ pub fn neighbours(
     const MOST: usize = 16;
     let mut s = Search::new(g, wishes, takes, names, chain);
     let inside = s.inside();
-    let moves = s.moves(&inside);
+    let mut moves = s.moves(&inside);
+    if s.g.tiles.is_empty() {
+        let changes = Classes::of(s.g).changes(s.g, &mut s.memory.facts);
+        moves.extend(changes.into_iter().map(Move::Spell));
+    }
     let trials = moves.iter().filter_map(|m| s.trial(&[m], &inside).ok());
     let mut trials: Vec<Trial> = trials.filter(|t| t.after.is_finite()).collect();
     trials.sort_by(|a, b| (a.after - a.before).total_cmp(&(b.after - b.before)));
@@ -330,7 +335,14 @@ impl<'a> Search<'a> {
     fn title(&self, m: &Move, inside: &BTreeMap<String, Inside>) -> String {
         match m {
             Move::Inline(t) | Move::Chain(t) => self.g.tensor(*t).name.clone(),
-            Move::Spell(changes) => self.value_name(changes[0].0, changes[0].1),
+            Move::Spell(changes) => {
+                let (target, from, _) = changes[0];
+                let whole = |s: &Stmt| facts::roots(s).contains(&from);
+                match self.at.get(&target).is_some_and(|&i| whole(&self.g.stmts[i])) {
+                    true => self.g.tensor(target).name.clone(),
+                    false => self.value_name(target, from),
+                }
+            }
             Move::Store(key) => self.name_of(&inside[key]),
         }
     }
@@ -569,6 +581,13 @@ impl<'a> Search<'a> {
             let Some(i) = self.position(t) else { continue };
             let notes = &mut Vec::new();
             let (facts, known) = (&mut self.memory.facts, &mut self.hoisted);
+            let mut pass = hoist::Pass { g: self.g, facts, takes: self.takes, notes, known };
+            if let Move::Spell(_) = m {
+                // What is left may be a product with its epilogue.
+                pass.products_inside(i);
+            }
+            let Some(i) = self.position(t) else { continue };
+            let (facts, known) = (&mut self.memory.facts, &mut self.hoisted);
             hoist::Pass { g: self.g, facts, takes: self.takes, notes, known }.over(i, i + 1);
         }
         inline::drop_unread(self.g, &mut self.memory.facts, kept);
@@ -700,7 +719,7 @@ impl<'a> Search<'a> {
     /// What a value is called, equal for equal values, how it is spelled, and its free axes in an order that is the same
     /// for equal values.
     fn key(&mut self, s: &Stmt, e: ExprId) -> (String, String, Vec<AxisId>) {
-        let free = appearing(self.g, &mut self.memory.facts, e);
+        let free = candidates::appearing(self.g, &mut self.memory.facts, e);
         let shape = shape::key(self.g, e, &free);
         if let (Some(classes), Stmt::Define(d)) = (&mut self.classes, s)
             && let Some((key, free)) = classes.key_at(self.g, d, e)
@@ -712,19 +731,9 @@ impl<'a> Search<'a> {
 
     /// Candidates of one statement, with the most that storing each can gain.
     fn inside_one(&mut self, s: &Stmt) -> Vec<(ExprId, f64)> {
-        let mut walk = Walk {
-            g: self.g,
-            facts: &mut self.memory.facts,
-            seen: FxHashSet::default(),
-            found: BTreeMap::new(),
-        };
-        let axes = sites::stmt_axes(s);
-        for e in facts::roots(s) {
-            walk.go(e, &axes, None);
-        }
         let roots = facts::roots(s);
-        let mut found: Vec<(ExprId, f64)> =
-            walk.found.into_iter().filter(|(e, _)| !roots.contains(e)).collect();
+        let all = candidates::of(self.g, &mut self.memory.facts, s);
+        let mut found: Vec<(ExprId, f64)> = all.into_iter().filter(|(e, _)| !roots.contains(e)).collect();
         found.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         found.retain(|(e, _)| self.may_store(*e));
         found.truncate(INSIDE);
@@ -740,74 +749,5 @@ impl<'a> Search<'a> {
             && !self.memory.facts.reads(self.g, e).is_empty()
             && facts::volume(self.g, &free) * 8.0 < MOST_BYTES
             && self.memory.facts.speculable(self.g, e)
-    }
-}
-
-/// The free axes of an expression in the order in which it speaks of them: the same for equal shapes.
-fn appearing(g: &Graph, facts: &mut Facts, e: ExprId) -> Vec<AxisId> {
-    let free = facts.free(g, e);
-    let mut order = Vec::new();
-    let mut seen = FxHashSet::default();
-    let mut stack = vec![e];
-    while let Some(x) = stack.pop() {
-        if !seen.insert(x) {
-            continue;
-        }
-        if let Expr::Axis(a) = g.expr(x)
-            && free.contains(a)
-        {
-            order.push(*a);
-        }
-        stack.extend(g.children(x).into_iter().rev());
-    }
-    order
-}
-
-/// Looks for values whose loops around them make no difference to them, for roundings, folds and shared values.
-struct Walk<'a> {
-    g: &'a Graph,
-    facts: &'a mut Facts,
-    seen: FxHashSet<(ExprId, Vec<AxisId>)>,
-    found: BTreeMap<ExprId, f64>,
-}
-
-impl Walk<'_> {
-    /// `around`: the node above at the same scope.
-    fn go(&mut self, e: ExprId, scope: &[AxisId], around: Option<ExprId>) {
-        if self.facts.reads(self.g, e).is_empty() {
-            return;
-        }
-        let again = !self.seen.insert((e, scope.to_vec()));
-        if self.is_candidate(e, around, again) {
-            let free = self.facts.free(self.g, e);
-            let inner: Vec<AxisId> = scope.iter().copied().filter(|a| !free.contains(a)).collect();
-            let own: Vec<AxisId> = free.iter().copied().collect();
-            let repeat = facts::volume(self.g, &inner);
-            let work = self.facts.work(self.g, e) * facts::volume(self.g, &own) * repeat;
-            let rounded = matches!(self.g.expr(e), Expr::Round(..));
-            if repeat > 1.0 || again || rounded || matches!(self.g.expr(e), Expr::Fold(_)) {
-                self.found.insert(e, cost::compute(work) * 1e6);
-            }
-        }
-        if again {
-            return;
-        }
-        match self.g.expr(e) {
-            Expr::Fold(f) => {
-                let scope: Vec<AxisId> = scope.iter().chain(&f.axes).copied().collect();
-                f.cond.into_iter().chain([f.body]).for_each(|c| self.go(c, &scope, None));
-            }
-            _ => self.g.children(e).into_iter().for_each(|c| self.go(c, scope, Some(e))),
-        }
-    }
-
-    fn is_candidate(&mut self, e: ExprId, around: Option<ExprId>, again: bool) -> bool {
-        let wider = around.is_none_or(|p| self.facts.free(self.g, p) != self.facts.free(self.g, e));
-        match self.g.expr(e) {
-            Expr::Read(_) | Expr::Lit(_) | Expr::Axis(_) => false,
-            Expr::Cast(a) if matches!(self.g.expr(*a), Expr::Read(_)) => false,
-            Expr::Fold(_) | Expr::Round(..) => true,
-            _ => wider || again,
-        }
     }
 }

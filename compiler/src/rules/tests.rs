@@ -15,6 +15,7 @@ use crate::ir::graph::{self as ir, AxisId, ExprId, Role, TensorId};
 use crate::lower::tests::build::*;
 use crate::lower::tests::pattern;
 use crate::pass::ast_to_graph::{Bound, bind};
+use crate::pass::classes_text;
 use crate::pass::egraph_to_plan::value_of_node;
 use crate::pass::extract::{self, Choice};
 use crate::pass::graph_to_egraph::{self, Origin, Terms, Values};
@@ -200,7 +201,7 @@ fn congruent(g: &ir::Graph, inputs: &Inputs, most: Class) -> (usize, usize) {
     let out = reference::run(&trial, inputs).unwrap_or_else(|f| panic!("{}: {f:?}", g.op));
     for (want, got) in &pairs {
         if let Err(m) = reference::compare(&out.outputs[want], &out.outputs[got].tensor) {
-            panic!("{want} and {got}: {m}\n{}", graph_to_egraph::describe(g));
+            panic!("{want} and {got}: {m}\n{}", classes_text::describe(g));
         }
     }
     (pairs.len(), made)
@@ -411,7 +412,7 @@ fn sums_of_products_agree_in_every_order() {
     let v = fold(&mut g, Monoid::Sum, &[l], None, v);
     let v = fold(&mut g, Monoid::Sum, &ax[1..], None, v);
     define(&mut g, y, &ax[..1], v);
-    let text = graph_to_egraph::describe(&g);
+    let text = classes_text::describe(&g);
     assert!(text.contains("by split-sum") && text.contains("by factor-out-of-sum"), "{text}");
     assert!(run(&g, &[("x", &[3, 5]), ("w", &[5, 4])], Class::Reassociates) > 3);
 }
@@ -484,5 +485,5 @@ fn growth_is_bounded_and_repeats() {
         (values.egraph.total_number_of_nodes(), rounds)
     };
     assert!(grow().0 < 400 && grow().1 < 8, "{:?}", grow());
-    assert_eq!(graph_to_egraph::describe(&g), graph_to_egraph::describe(&g));
+    assert_eq!(classes_text::describe(&g), classes_text::describe(&g));
 }

@@ -377,7 +377,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let alone = shape.selector.is_some() || !groups_fill(wg);
             let own = if alone || join > 1 { cluster.or(Some(1)) } else { cluster };
             let slow = all > FEW_STEPS && (a.straddles() || b.straddles());
-            let many = tiles * parts >= target.sms as i64;
+            let many = slow || tiles * parts >= target.sms as i64;
             let Some(cluster) = clustered(own, row_tiles, many, bn, b, target) else { continue };
             let resident = resident(wishes, tiles * parts, cluster, target)?;
             if join > 1 && (cluster > 1 || resident.is_some()) {

@@ -525,6 +525,33 @@ fn operands_along_columns_in_blocks_of_any_16() {
     }
 }
 
+#[test]
+fn lines_that_straddle_sectors_are_shared_by_pairs_of_blocks() {
+    let cluster = |k: i64| {
+        let plan = matmul(BF16, (256, 128, k), NT);
+        let asked = with(Schedule::default(), "y", &[("block", "m", 128)]);
+        let program = plan_to_program(&plan, target("sm_90a"), &asked).expect("it lowers");
+        program.kernels[0].cluster[0].max(1)
+    };
+    assert_eq!([cluster(136), cluster(128)], [2, 1]);
+    hopper(&matmul(BF16, (256, 128, 136), NT));
+}
+
+/// The simulator's addresses are the same in each block of a cluster; a device's are not.
+#[test]
+fn descriptors_have_no_more_of_an_address_than_its_place_in_shared_memory() {
+    let asked = with(Schedule::default(), "y", &[("cluster", "m", 2)]);
+    let asked = with(asked, "y", &[("block", "m", 128), ("block", "n", 128)]);
+    let program = plan_to_program(&matmul(BF16, (256, 128, 128), LAYOUTS[1]), target("sm_90a"), &asked);
+    let kernel = &program.expect("it lowers").kernels[0];
+    let cuda = super::super::simt_to_cuda::print_kernel(kernel, target("sm_90a"), &Default::default());
+    let starts: Vec<&str> = cuda.lines().filter(|l| l.contains("_matrix = ")).collect();
+    assert!(
+        starts.len() == 2 && starts.iter().all(|l| l.contains("& 0x3fffu") || l.contains("& 16383u")),
+        "{starts:?}"
+    );
+}
+
 /// Whether a program turns matrices on their way to staging tiles, or only stores them.
 fn stores_turned(plan: &Plan, schedule: &Schedule) -> bool {
     fn any(stmts: &[Simt]) -> bool {

@@ -162,7 +162,9 @@ impl<'x> Operand<'x> {
         };
         let across = (self.rows_offset() / self.size / 64) as i64;
         let base = Expr::SharedAddr(self.shared, Box::new(times(row.clone(), across)));
-        let start = int_op(IntOp::Shr, base, Expr::U32(4));
+        // In a cluster an address has the block's number above its 24 lowest bits, where a descriptor has other fields: the
+        // start is 14 bits.
+        let start = int_op(IntOp::And, int_op(IntOp::Shr, base, Expr::U32(4)), Expr::U32(0x3fff));
         let low = e.named(name, Ty::U32, int_op(IntOp::Or, Expr::U32(leading << 16), start));
         Descriptor { low, high: swizzle << 30 | atom / 16 }
     }

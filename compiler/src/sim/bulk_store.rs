@@ -49,7 +49,7 @@ impl Block<'_> {
             return Err(Fail::new(Kind::Malformed, 0, "a store of boxes without a tensor map"));
         };
         for i in lanes(w.mask) {
-            let from = w.regs.get::<u32>(args[0])[i];
+            let from = super::cluster::place(w.regs.get::<u32>(args[0])[i]);
             let at: Vec<i64> = args[1..].iter().map(|&r| w.regs.get::<i32>(r)[i] as i64).collect();
             let align = if map.swizzle == Swizzle::None { 128 } else { 8 * map.swizzle.width() };
             let inner = at[0] * map.dtype.bits() as i64 / 8;

@@ -19,6 +19,14 @@ use super::warp::{Stop, Warp};
 /// The number of a thread of another block: none of this one's.
 const FOREIGN: u16 = 0x3ffe;
 
+/// The bits of a shared address that are its place in a block's memory; in a cluster the block's number stands above them.
+pub const WINDOW: u32 = 24;
+
+/// The place of a shared address in the block's memory.
+pub fn place(address: u32) -> u32 {
+    address & ((1 << WINDOW) - 1)
+}
+
 type Result<T> = std::result::Result<T, Fail>;
 
 /// What a block knows of its cluster.
@@ -95,7 +103,7 @@ impl Block<'_> {
     pub fn arrive_at(&mut self, w: &Warp, args: &[Reg]) -> Result<()> {
         let (given, from, epoch) = (self.given(w), self.rank(), self.engine.cluster.epoch());
         for i in lanes(w.mask) {
-            let (barrier, block) = (w.regs.get::<u32>(args[0])[i], w.regs.get::<u32>(args[1])[i]);
+            let (barrier, block) = (place(w.regs.get::<u32>(args[0])[i]), w.regs.get::<u32>(args[1])[i]);
             self.is_member(block, i)?;
             if block == from {
                 self.arrive_here(w, i, barrier, 0, &given)?;
@@ -186,7 +194,7 @@ impl Block<'_> {
         let bytes = if wide { 8 } else { 4 };
         for i in lanes(w.mask) {
             let word = |r: Reg| w.regs.get::<u32>(r)[i];
-            let (at, barrier, block) = (word(args[0]), word(args[1]), word(args[2]));
+            let (at, barrier, block) = (place(word(args[0])), place(word(args[1])), word(args[2]));
             self.is_member(block, i)?;
             if !at.is_multiple_of(bytes) || (at + bytes) as usize > self.shared.data.len() {
                 let message = format!("a store of {bytes} bytes at byte {at} of shared memory");

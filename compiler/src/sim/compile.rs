@@ -291,7 +291,14 @@ impl<'a> Compiler<'a> {
             Expr::SharedAddr(s, i) => {
                 let base = self.code.shared[s.0 as usize].0;
                 let bits = self.kernel.shared[s.0 as usize].dtype.bits();
-                (ops::shared_address(base, bits, self.ty(i)?), Class::Int, vec![i])
+                let (index, cluster) = (self.ty(i)?, self.kernel.cluster.iter().map(|&n| n.max(1)).product());
+                match cluster {
+                    1 => (ops::shared_address(base, bits, index), Class::Int, vec![i]),
+                    n => {
+                        let f = ops::shared_address_of_block(base, bits, index, n);
+                        (f, Class::Int, vec![i, &BLOCK])
+                    }
+                }
             }
             _ => return Err(format!("an expression that is not pure: {e:?}")),
         };
@@ -590,6 +597,9 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 }
+
+/// The block, whose number in its cluster is a part of shared addresses.
+static BLOCK: Expr = Expr::Special(Special::BlockX);
 
 fn in_array(array: ArrayRef, at: i64, id: ArrayId) -> Result<u32> {
     match u32::try_from(at) {

@@ -11,6 +11,7 @@
 
 use super::access::unfenced;
 use super::block::Block;
+use super::cluster::place;
 use super::code::{Out, Space};
 use super::codec;
 use super::lanes::{LANES, Reg, lanes};
@@ -211,7 +212,7 @@ impl Block<'_> {
     fn init_barrier(&mut self, w: &Warp, args: &[Reg]) -> Result<()> {
         let entries = w.seen.len();
         for i in lanes(w.mask) {
-            let (at, count) = (w.regs.get::<u32>(args[0])[i], w.regs.get::<u32>(args[1])[i]);
+            let (at, count) = (place(w.regs.get::<u32>(args[0])[i]), w.regs.get::<u32>(args[1])[i]);
             if !at.is_multiple_of(8) || at as usize + 8 > self.shared.data.len() || count == 0 {
                 let message = format!("a barrier of {count} arrivals at byte {at} of shared memory");
                 return Err(Fail::new(Kind::OutOfBounds, i, message));
@@ -247,7 +248,7 @@ impl Block<'_> {
     fn arrive(&mut self, w: &Warp, at: Reg, bytes: Option<Reg>) -> Result<()> {
         let given = self.given(w);
         for i in lanes(w.mask) {
-            let at = w.regs.get::<u32>(at)[i];
+            let at = place(w.regs.get::<u32>(at)[i]);
             let bytes = bytes.map_or(0, |b| w.regs.get::<u32>(b)[i]);
             self.arrive_here(w, i, at, bytes, &given)?;
         }
@@ -292,7 +293,7 @@ impl Block<'_> {
     }
 
     fn wait_phase(&mut self, w: &Warp, args: &[Reg]) -> Result<Option<Stop>> {
-        let at = uniform::<u32>(w, args[0], "the address of a barrier that a warp waits for")?;
+        let at = place(uniform::<u32>(w, args[0], "the address of a barrier that a warp waits for")?);
         let parity = uniform::<u32>(w, args[1], "the parity that a warp waits for")?;
         self.known_barrier(w, w.mask.trailing_zeros() as usize % LANES, at)?;
         Ok(Some(Stop::Phase(at, parity)))
@@ -416,7 +417,7 @@ impl Block<'_> {
         let Some(map) = self.launch.maps[param as usize] else {
             return Err(Fail::new(Kind::Malformed, 0, "a copy of boxes without a tensor map"));
         };
-        let (to, barrier) = (w.regs.get::<u32>(args[0])[lane], w.regs.get::<u32>(args[1])[lane]);
+        let [to, barrier] = [args[0], args[1]].map(|r| place(w.regs.get::<u32>(r)[lane]));
         let at: Vec<i64> = args[2..].iter().map(|&r| w.regs.get::<i32>(r)[lane] as i64).collect();
         let align = if map.swizzle == Swizzle::None { 128 } else { 8 * map.swizzle.width() };
         if !to.is_multiple_of(align) || at[0] * map.dtype.bits() as i64 / 8 % 16 != 0 {

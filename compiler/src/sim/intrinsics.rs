@@ -8,6 +8,7 @@
 //! fused multiply-adds in the order of k; integers wrap.
 
 use super::block::Block;
+use super::cluster::place;
 use super::code::{Out, Space};
 use super::codec;
 use super::engine;
@@ -444,7 +445,7 @@ impl Block<'_> {
         let wide = w.regs.get::<i64>(args[1]);
         for i in lanes(w.mask) {
             let (to, index, valid) =
-                (w.regs.get::<u32>(args[0])[i] as usize, wide[i], w.regs.get::<i32>(args[2])[i]);
+                (place(w.regs.get::<u32>(args[0])[i]) as usize, wide[i], w.regs.get::<i32>(args[2])[i]);
             let from = index * global.bits as i64 / 8;
             let valid = valid.clamp(0, len as i32) as usize;
             if valid > 0 && (from < 0 || from + valid as i64 > total) {
@@ -531,7 +532,7 @@ impl Block<'_> {
 
     /// The addresses of the rows of `count` matrices, and what their transfer costs.
     fn matrix_rows(&mut self, w: &Warp, count: usize, address: Reg) -> Result<[u32; LANES]> {
-        let rows = *w.regs.get::<u32>(address);
+        let rows = w.regs.get::<u32>(address).map(place);
         for (i, &row) in rows.iter().enumerate().take(8 * count) {
             if !row.is_multiple_of(16) || row as usize + 16 > self.shared.data.len() {
                 let kind = if row.is_multiple_of(16) { Kind::OutOfBounds } else { Kind::Misaligned };

@@ -329,6 +329,16 @@ pub fn int_by(op: IntOp, ty: Ty, by: i64) -> Option<Box<PureFn>> {
     })
 }
 
+/// The same in a cluster, where the number of the block in it stands above the 24 lowest bits, as on the device.
+pub fn shared_address_of_block(base: u32, bits: u32, index: Ty, cluster: u32) -> Box<PureFn> {
+    let rank = move |block: i32| (block as u32 % cluster) << super::cluster::WINDOW;
+    let byte = move |i: i64| base.wrapping_add((i.wrapping_mul(bits as i64) >> 3) as u32);
+    match index {
+        Ty::I64 => map2(move |i: i64, block: i32| byte(i) | rank(block)),
+        _ => map2(move |i: i32, block: i32| byte(i as i64) | rank(block)),
+    }
+}
+
 /// Byte address of an element of a shared array.
 pub fn shared_address(base: u32, bits: u32, index: Ty) -> Box<PureFn> {
     match index {

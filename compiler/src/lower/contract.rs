@@ -374,7 +374,11 @@ fn leave_parts(
         plain &= digit.extent <= 1 || home.strides[digit.out] * digit.stride == len;
         len *= digit.extent;
     }
-    plain &= c.hoisted.is_empty() && c.result_guards.is_empty() && tile.split <= MOST && len == home.len;
+    plain &= c.hoisted.is_empty()
+        && c.result_guards.is_empty()
+        && !c.masked
+        && tile.split <= MOST
+        && len == home.len;
     let parts = super::Parts { buffer: *buffer, count: tile.split, len };
     match &mut cx.parts {
         Some(known) if plain => known.insert(d.target, parts).is_none(),

@@ -9,10 +9,11 @@ use super::contract_mma::Accumulators;
 use super::contract_operand::{Ground, gcd};
 use super::contract_pattern::{ContractShape, Contraction, Digit};
 use super::map::own_index;
-use super::scalar::{Emit, Num, add, arith, int_of, lit32, widen};
+use super::scalar::{Emit, Num, add, arith, cmp, int_of, lit32, not, widen};
 use crate::ir::graph::{Define, Graph, Stmt as GraphStmt};
-use crate::ir::simt::{ArrayId, Expr, IntOp, Mem, ParamId, Stmt, Ty, Unroll, VarId};
+use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, ParamId, Stmt, Ty, Unroll, VarId};
 use crate::ir::tile::Tile;
+use crate::vocab::dtype::{self, Value};
 use crate::vocab::func::Func;
 
 /// What the epilogue of a shape needs.
@@ -356,7 +357,24 @@ fn finished(e: &mut Emit, c: &Contraction, sum: Expr) -> Expr {
         let func = if h.divide { Func::Div } else { Func::Mul };
         sum = Expr::Call(func, vec![sum, by]);
     }
-    e.named("sum", ty, sum)
+    let sum = e.named("sum", ty, sum);
+    if c.masked { exactly(e, c, sum) } else { sum }
+}
+
+/// A sum, as its definition says where it is not finite.
+fn exactly(e: &mut Emit, c: &Contraction, sum: Expr) -> Expr {
+    let most = match c.ty {
+        dtype::Ty::F64 => Value::F64(f64::MAX),
+        _ => Value::F32(f32::MAX),
+    };
+    let ty = Ty::of(c.ty);
+    let out = e.let_var("exact", ty, sum.clone());
+    let finite = cmp(CmpOp::Le, Expr::Call(Func::Abs, vec![sum]), Expr::Lit(most));
+    e.if_then(not(finite), |e| {
+        let value = e.value(c.fold);
+        e.push(Stmt::Set(out, value));
+    });
+    Expr::Var(out)
 }
 
 /// `f` where the condition holds, in a scope of its own.

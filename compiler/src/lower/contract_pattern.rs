@@ -544,6 +544,7 @@ impl Split<'_, '_> {
             b,
             hoisted: raw.hoisted.clone(),
             result_guards: Vec::new(),
+            masked: false,
             blocks: raw.blocks.clone(),
         };
         if let Some(known) = self.selector {
@@ -603,11 +604,10 @@ impl Split<'_, '_> {
         let along = !matches!(g, Guard::Is(..)) || raw.k.iter().any(|k| free.contains(&k.axis));
         let (in_a, in_b) = (!on(Part::N), !on(Part::M));
         let float = self.graph.ty(raw.fold).is_float();
-        if along && (!in_a && !in_b || float && !(in_a && in_b)) {
-            return Err(
-                "terms are left out by a condition on one factor's axes that the other does not have".into(),
-            );
+        if along && !in_a && !in_b {
+            return Err("terms are left out by a condition that neither factor has the axes of".into());
         }
+        c.masked |= along && float && !(in_a && in_b);
         if in_a {
             c.a.guards.push(g);
         }

@@ -77,6 +77,9 @@ pub struct Contraction {
     pub hoisted: Vec<Hoisted>,
     /// The sum is 0 where one of these does not hold.
     pub result_guards: Vec<Guard>,
+    /// Whether one factor alone is 0 where a condition leaves a term out: a sum that is not finite then says nothing, as
+    /// the other factor may be infinite or NaN there.
+    pub masked: bool,
     /// Factors that blocks of terms share.
     pub blocks: Option<Blocks>,
 }

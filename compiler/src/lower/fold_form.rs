@@ -107,7 +107,7 @@ impl Layout {
         let (rows, step, stages) = (self.rows as i64, self.step as i64, self.stages as i64);
         let lines = |n: i64| (n + LINE - 1) / LINE * LINE;
         let (terms, across) = (lines(terms), lines(columns));
-        let registers = columns / 2 + step / 2 + step / 4 + OTHERS;
+        let registers = columns / 2 + step / 2 + step / 4 * chain.pieces as i64 + OTHERS;
         if registers > self.registers() as i64 {
             return Some(format!("{registers} registers for a thread that has {}", self.registers()));
         }

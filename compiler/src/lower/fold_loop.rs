@@ -282,7 +282,7 @@ impl<'x> FoldLoop<'x> {
         let state = State {
             acc,
             scores: e.kernel.array("scores", Ty::F32, self.layout.step / 2),
-            weights: e.kernel.array("weights", Ty::U32, self.layout.step / 4),
+            weights: e.kernel.array("weights", Ty::U32, self.layout.step / 4 * self.chain.pieces),
             top: two(e, "top", MINUS_INFINITY),
             sum: two(e, "sum", ZERO),
         };
@@ -385,11 +385,15 @@ impl<'x> FoldLoop<'x> {
         let (n, trans) = (self.tile.n.block as u16, !self.v.boxes.k_major);
         let op = Intrinsic::WgmmaRegs { dtype: self.chain.dtype, n, trans };
         for kk in 0..self.layout.step / 16 {
-            let weight = |i: u32| Expr::Elem(s.weights, Box::new(lit32((4 * kk + i) as i32)));
-            let mut args: Vec<Expr> = (0..4).map(weight).collect();
-            args.extend([self.v.terms_on(&stage, kk), lit32(1)]);
-            let outs = (0..self.tile.n.block / 2).map(|i| Place::Elem(s.acc, i)).collect();
-            e.push(Stmt::Intrinsic { op, outs, args });
+            // The least first.
+            for piece in (0..self.chain.pieces).rev() {
+                let first = piece * self.layout.step / 4 + 4 * kk;
+                let weight = |i: u32| Expr::Elem(s.weights, Box::new(lit32((first + i) as i32)));
+                let mut args: Vec<Expr> = (0..4).map(weight).collect();
+                args.extend([self.v.terms_on(&stage, kk), lit32(1)]);
+                let outs = (0..self.tile.n.block / 2).map(|i| Place::Elem(s.acc, i)).collect();
+                e.push(Stmt::Intrinsic { op, outs, args });
+            }
         }
         call(e, Intrinsic::WgmmaCommit, Vec::new());
     }
@@ -506,8 +510,20 @@ impl<'x> FoldLoop<'x> {
                 let at = plus(times(x.clone(), 2), lit32(w));
                 Box::new(Expr::Elem(s.scores, Box::new(at)))
             };
-            let pair = Expr::Pack2(self.chain.dtype, score(0), score(1));
-            e.push(Stmt::SetElem(s.weights, x.clone(), pair));
+            for piece in 0..self.chain.pieces {
+                let pair = Expr::Pack2(self.chain.dtype, score(0), score(1));
+                let at = plus(x.clone(), lit32((piece * self.layout.step / 4) as i32));
+                e.push(Stmt::SetElem(s.weights, at, pair));
+                // What the pieces so far leave, exactly.
+                for w in (0..2).filter(|_| piece + 1 < self.chain.pieces) {
+                    let whole = *score(w);
+                    let rounded = e.rounded(self.chain.dtype, Num { expr: whole.clone(), ty: Ty::F32 }).expr;
+                    let at = plus(times(x.clone(), 2), lit32(w));
+                    let rest = f32_call(Func::Sub, vec![whole, rounded]);
+                    let rest = e.named("rest", Ty::F32, rest);
+                    e.push(Stmt::SetElem(s.scores, at, rest));
+                }
+            }
         });
     }
 

@@ -38,6 +38,8 @@ pub struct Chain {
     /// The second product; its first factor are the weights.
     pub outer: ContractShape,
     pub dtype: DType,
+    /// Numbers of this type that a weight is the sum of.
+    pub pieces: u32,
     pub a: Boxes,
     pub b: Boxes,
     pub v: Boxes,
@@ -195,8 +197,16 @@ pub fn recognise(
     let cascade = cascade::of_term(g, &mut facts, term, axis, &values, late)?;
     let strict = !values.is_empty();
     let values = values.into_iter().filter(|&c| !cascade.implies(g, c)).collect();
-    let dtype = cascade.rounded.filter(|d| matches!(d, DType::F16 | DType::BF16));
-    let dtype = dtype.ok_or("weights that are not rounded to 16 bits")?;
+    let stored = match g.expr(other) {
+        Expr::Read(r) => Some(g.tensor(r.tensor).dtype),
+        _ => None,
+    };
+    let (dtype, pieces) = match cascade.rounded {
+        Some(d @ (DType::F16 | DType::BF16)) => (d, 1),
+        // Three numbers of 8 bits are one of 24, and weights of an exponential are not infinite.
+        None if stored == Some(DType::BF16) && cascade.state.is_some() => (DType::BF16, 3),
+        _ => return Err("weights that are not rounded to 16 bits".into()),
+    };
     let mut outer = second(g, &mut facts, d, (value, &f), term, other)?;
     plain(&mut outer, axis)?;
     let mut inner = scores(g, &mut facts, d, &outer, &cascade, axis)?;
@@ -218,7 +228,7 @@ pub fn recognise(
     };
     let ground = Ground { graph: g, facts: index, shape: &outer, home };
     let bounds = bounds(&ground, &cascade, axis);
-    let chain = Chain { cascade, values, strict, inner, outer, dtype, a, b, v, bounds };
+    let chain = Chain { cascade, values, strict, inner, outer, dtype, pieces, a, b, v, bounds };
     let [rows, terms, keys, columns] = chain.sizes();
     if keys < LEAST || terms > WIDEST || columns > WIDEST {
         return Err(format!("{rows} rows of {terms} terms, {keys} of {columns} columns"));

@@ -45,7 +45,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         key: "split",
-        forms: &[Form::Contract, Form::Scan, Form::Sort],
+        forms: &[Form::Contract, Form::Fold, Form::Scan, Form::Sort],
         what: "a product whose blocks share a sum, or a scan or sort whose rows are cut",
     },
     Row { key: "stages", forms: &[Form::Contract, Form::Fold], what: "a product's copies that run ahead" },

@@ -331,10 +331,32 @@ impl Derive<'_> {
                 return Err(none());
             }
         }
+        // A positive factor of all scores is one of their greatest.
+        let mut score = s.score;
+        if let (Some((x, f, by)), Some((y, h, with))) = (self.scaled(score), self.scaled(e))
+            && f == h
+            && by == with
+        {
+            (score, e) = (x, y);
+        }
         let body = self.fold_of(e, Monoid::Max)?;
-        match self.same(s.score, body.body, body.axes[0]) {
+        match self.same(score, body.body, body.axes[0]) {
             true => Ok(Top { fold: e, body, least, log }),
             false => Err(none()),
+        }
+    }
+
+    /// A value times or over a positive number, where that is all.
+    fn scaled(&self, e: ExprId) -> Option<(ExprId, Func, u32)> {
+        let Expr::Call(f @ (Func::Mul | Func::Div), a) = self.g.expr(e) else { return None };
+        let number = |e: ExprId| match self.g.expr(e) {
+            Expr::Lit(Value::F32(v)) if *v > 0.0 && v.is_finite() => Some(v.to_bits()),
+            _ => None,
+        };
+        match (number(a[0]), number(a[1])) {
+            (None, Some(by)) => Some((a[0], *f, by)),
+            (Some(by), None) if *f == Func::Mul => Some((a[1], *f, by)),
+            _ => None,
         }
     }
 

@@ -235,7 +235,7 @@ fn fold(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Option
     let part = (blocks / cost::SMS).min(1.0);
     // A block's border adds about a tile's worth of what counts.
     let share = (chain.share() + cost::TILE / terms).min(1.0);
-    let products = 2.0 * batch * padded * terms * (inner + columns) * share;
+    let products = 2.0 * batch * padded * terms * (inner + columns * chain.pieces as f64) * share;
     let seconds = products / (cost::products(chain.dtype) * cost::CHAINED);
     let moved = cost::memory(bytes.read + bytes.written);
     let again = if chain.strict || blocks > tiles { cost::LAUNCH } else { 0.0 };

@@ -55,6 +55,8 @@ pub struct Output {
     pub tensor: TensorId,
     /// The input whose memory the new value takes (`inout`).
     pub inout: Option<TensorId>,
+    /// Its dims for the caller, where the tensor has one of them as two.
+    pub shape: Option<Vec<i64>>,
 }
 
 #[derive(Clone, Debug)]

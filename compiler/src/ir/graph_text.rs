@@ -108,7 +108,8 @@ pub fn print(g: &Graph) -> String {
     g.stmts.iter().for_each(|s| stmt(o, g, s));
     for x in &g.outputs {
         let inout = x.inout.map_or("-".to_string(), |t| format!("t{}", t.0));
-        line(o, format!("output {:?} t{} {inout}", x.name, x.tensor.0));
+        let shape = x.shape.as_ref().map_or(String::new(), |s| format!(" {}", list(s)));
+        line(o, format!("output {:?} t{} {inout}{shape}", x.name, x.tensor.0));
     }
     for t in &g.tiles {
         let targets: Vec<String> = t.targets.iter().map(|x| format!("{x:?}")).collect();
@@ -538,7 +539,8 @@ fn read_line(g: &mut Graph, text: &str) -> Option<()> {
                 "-" => None,
                 t => Some(TensorId(t.strip_prefix('t')?.parse().ok()?)),
             };
-            g.outputs.push(Output { name, tensor, inout });
+            let shape = w.ints();
+            g.outputs.push(Output { name, tensor, inout, shape });
         }
         "tile" => {
             let def = Some(w.next()?).filter(|d| !d.is_empty());

@@ -38,7 +38,7 @@ impl G {
         });
         let id = TensorId(self.g.tensors.len() as u32 - 1);
         if role == Role::Result {
-            self.g.outputs.push(Output { name: name.into(), tensor: id, inout: None });
+            self.g.outputs.push(Output { name: name.into(), tensor: id, inout: None, shape: None });
         }
         id
     }

@@ -211,6 +211,9 @@ fn extra_outputs(graph: &Graph, homes: &BTreeMap<TensorId, Home>, program: &mut 
                 role: BufferRole::Output(o.name.clone()),
             });
         }
+        if let (Some(shape), Some(b)) = (&o.shape, extra_output(program, &o.name)) {
+            program.buffers[b.0 as usize].dims = shape.clone();
+        }
     }
 }
 

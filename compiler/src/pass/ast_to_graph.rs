@@ -390,7 +390,12 @@ impl<'m> Elab<'m> {
             match self.frame().names.get(&r.name.text) {
                 Some(Meaning::Tensor(v)) => {
                     let tensor = v.id;
-                    self.g.outputs.push(Output { name: r.name.text.clone(), tensor, inout: None });
+                    self.g.outputs.push(Output {
+                        name: r.name.text.clone(),
+                        tensor,
+                        inout: None,
+                        shape: None,
+                    });
                 }
                 _ => {
                     let d = Diagnostic::error(
@@ -407,7 +412,7 @@ impl<'m> Elab<'m> {
             if let (Some(Meaning::Tensor(v)), Some(i)) = (self.frame().names.get(&p.name.text), first) {
                 let inout = Some(crate::ir::graph::TensorId(i as u32));
                 let tensor = v.id;
-                self.g.outputs.push(Output { name: p.name.text.clone(), tensor, inout });
+                self.g.outputs.push(Output { name: p.name.text.clone(), tensor, inout, shape: None });
             }
         }
         self.note_values(op);

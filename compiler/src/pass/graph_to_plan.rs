@@ -44,6 +44,7 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
         return each_statement(graph.clone(), options);
     }
     let mut notes = Vec::new();
+    let graph = &in_groups(graph);
     let mut wishes = inline::Wishes::of(graph);
     wishes.products = products(graph);
     let mut found = graph.clone();
@@ -58,6 +59,13 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
         found = search(found, graph, &wishes, chain, &mut notes);
     }
     finish(found, graph, options, notes)
+}
+
+/// The graph with the axes split that are seen in groups.
+fn in_groups(graph: &Graph) -> Graph {
+    let mut g = graph.clone();
+    super::split_axes::split(&mut g);
+    super::compact::compact(g, graph.tensors.len())
 }
 
 /// Groups what is to be stored into kernels.
@@ -192,7 +200,7 @@ fn remembering(force: Option<Form>) -> impl Fn(&Graph, &Define) -> bool {
 
 /// The e-graph that a graph's plan goes through, as text.
 pub fn egraph_text(graph: &Graph, options: &PlanOptions) -> String {
-    let mut graph = graph.clone();
+    let mut graph = in_groups(graph);
     let wishes = inline::Wishes::of(&graph);
     let takes = remembering(options.force);
     inline::inline(&mut graph, &wishes, &takes, &mut Vec::new());

@@ -25,6 +25,7 @@ pub mod module;
 pub mod rows;
 pub mod shape;
 pub mod sites;
+pub mod split_axes;
 pub mod stored;
 pub mod subst;
 pub mod work;

@@ -24,7 +24,7 @@ mod build {
         });
         let id = TensorId(g.tensors.len() as u32 - 1);
         if role == Role::Result {
-            g.outputs.push(Output { name: name.into(), tensor: id, inout: None });
+            g.outputs.push(Output { name: name.into(), tensor: id, inout: None, shape: None });
         }
         id
     }

@@ -22,7 +22,7 @@ pub fn tensor(g: &mut Graph, name: &str, dtype: DType, dims: &[i64], role: Role)
     });
     let id = TensorId(g.tensors.len() as u32 - 1);
     if role == Role::Result {
-        g.outputs.push(Output { name: name.into(), tensor: id, inout: None });
+        g.outputs.push(Output { name: name.into(), tensor: id, inout: None, shape: None });
     }
     id
 }

@@ -46,7 +46,7 @@ pub fn compact(old: &Graph) -> Graph {
     c.new.outputs = old
         .outputs
         .iter()
-        .map(|o| Output { name: o.name.clone(), tensor: map(&o.tensor), inout: o.inout.as_ref().map(map) })
+        .map(|o| Output { tensor: map(&o.tensor), inout: o.inout.as_ref().map(map), ..o.clone() })
         .collect();
     c.new
 }

@@ -151,7 +151,11 @@ fn windows(
             let accesses = (hi - from) / wide + 1;
             Window { tensor, outer: outer.clone(), from, wide, accesses, needed: hi - lo + 1 }
         };
-        [1, 2, 4, 8].into_iter().filter(fits).map(shape).min_by_key(|w| (w.accesses, w.wide))
+        [1, 2, 4, 8]
+            .into_iter()
+            .filter(fits)
+            .map(shape)
+            .min_by_key(|w| (w.accesses, std::cmp::Reverse(w.wide)))
     };
     spans.into_iter().map(window).collect()
 }

@@ -477,7 +477,7 @@ pub(super) fn vector_load(e: &mut Emit<'_>, r: &Read, place: Expr, v: i64, count
 }
 
 /// The random words of all neighbours, where their counters run with the axis from a multiple of 4.
-fn random_words(
+pub(super) fn random_words(
     e: &mut Emit<'_>,
     id: ExprId,
     f: Func,
@@ -511,7 +511,7 @@ fn random_words(
 }
 
 /// What a random function makes of its word.
-fn random_value(e: &mut Emit<'_>, f: Func, word: Expr) -> Num {
+pub(super) fn random_value(e: &mut Emit<'_>, f: Func, word: Expr) -> Num {
     if f != Func::Uniform {
         return Num { expr: Expr::Var(e.let_var("w", Ty::I64, cast(Ty::I64, word))), ty: Ty::I64 };
     }

@@ -43,7 +43,7 @@ fn whole_rows<'a>(
     passes: &[Pass<'a>],
 ) -> Result<(), Refusal> {
     let mut layout = row_layout::choose(cx, k, rows, passes)?;
-    let online = if layout.held { None } else { row_online::joined(cx, passes) };
+    let online = if layout.held || !rows.held.is_empty() { None } else { row_online::joined(cx, passes) };
     let passes = online.as_deref().unwrap_or(passes);
     if online.is_some() {
         layout = row_layout::choose(cx, k, rows, passes)?;
@@ -55,6 +55,7 @@ fn whole_rows<'a>(
     let stored = stored_targets(cx.graph, &k.stmts);
     let e = cx.emit(&k.name);
     let mut row = Row::start(e, rows, layout);
+    row.stored = stored.clone();
     if let Some(s) = &staged {
         s.bring(&mut row);
     }
@@ -107,7 +108,8 @@ pub(super) fn stored_targets(graph: &Graph, stmts: &[usize]) -> BTreeSet<TensorI
 /// The passes over the row, in order: reductions by level, then maps.
 fn passes<'a>(graph: &'a Graph, rows: &Rows) -> Vec<Pass<'a>> {
     let mut out: Vec<Pass<'a>> = Vec::new();
-    for level in 0..rows.levels() {
+    let last = rows.levels();
+    for level in 0..=last {
         for (m, member) in rows.members.iter().enumerate() {
             for f in member.folds.iter().filter(|f| f.level == level) {
                 let Node::Fold(fold) = graph.expr(f.expr) else { continue };
@@ -117,12 +119,16 @@ fn passes<'a>(graph: &'a Graph, rows: &Rows) -> Vec<Pass<'a>> {
                 add(graph, &mut out, item, level, ordered);
             }
         }
-    }
-    let last = rows.levels();
-    for member in rows.members.iter().filter(|m| !m.inner.is_empty()) {
-        let Some(define) = define(graph, member.stmt) else { continue };
-        let item = Item { rows: member.rows.clone(), axes: member.inner.clone(), kind: Kind::Map { define } };
-        add(graph, &mut out, item, last, false);
+        for member in rows.members.iter().filter(|m| !m.inner.is_empty()) {
+            let Some(define) = define(graph, member.stmt) else { continue };
+            // What is read back is made as soon as it can be, all else at the end.
+            if level != if rows.held.contains(&define.target) { member.ready } else { last } {
+                continue;
+            }
+            let kind = Kind::Map { define };
+            let item = Item { rows: member.rows.clone(), axes: member.inner.clone(), kind };
+            add(graph, &mut out, item, level, false);
+        }
     }
     out
 }
@@ -155,6 +161,10 @@ pub(super) struct Row<'a, 'r> {
     pub outs: BTreeMap<TensorId, (SharedId, i64)>,
     /// Arrays that hold what several passes read.
     pub resident: Vec<row_resident::Resident>,
+    /// Arrays that hold what is mapped over the row and read back.
+    pub made: BTreeMap<TensorId, row_resident::Held>,
+    /// Targets that something outside the kernel needs.
+    pub stored: BTreeSet<TensorId>,
     done: Vec<bool>,
 }
 
@@ -193,6 +203,8 @@ impl<'a, 'r> Row<'a, 'r> {
             lead,
             outs: BTreeMap::new(),
             resident: Vec::new(),
+            made: BTreeMap::new(),
+            stored: BTreeSet::new(),
             done,
         }
     }

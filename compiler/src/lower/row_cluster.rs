@@ -27,6 +27,7 @@ pub fn choose(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &mut 
     // Registers of held values a thread, and threads of a block, at least: many small blocks hide each other's waits.
     const EACH: i64 = 32;
     const THREADS: i64 = 128;
+    const ROOMY: i64 = 512;
     if !able(cx, passes, layout) {
         return;
     }
@@ -42,8 +43,11 @@ pub fn choose(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &mut 
     }
     let Some(words) = words(cx, rows, passes, layout).filter(|&w| w > LONG) else { return };
     let power = |n: i64| (n.max(1) as u64).next_power_of_two() as i64;
-    let cluster = power((words + THREADS * EACH - 1) / (THREADS * EACH)).clamp(2, MOST);
-    let lanes = power((words + cluster * EACH - 1) / (cluster * EACH)).max(THREADS);
+    // Rows that are too few to hide each other's waits have more threads each.
+    let each = if rows.count() < 132.0 { EACH / 4 } else { EACH };
+    let cluster = power((words + THREADS * each - 1) / (THREADS * each)).clamp(2, MOST);
+    let lanes = |each: i64| power((words + cluster * each - 1) / (cluster * each)).max(THREADS);
+    let lanes = lanes(each).min(ROOMY).max(lanes(EACH));
     if lanes <= MOST_THREADS {
         (layout.cluster, layout.lanes, layout.per_block) = (cluster, lanes, 1);
     }
@@ -85,9 +89,11 @@ fn words(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &Layout) -
         .iter()
         .map(|(_, item, _, r)| row_resident::packed(cx.graph, cx.home(r.tensor), layout, item, r))
         .collect();
-    let points = super::row::points(&Some(dims))? + layout.lead.as_ref().map_or(0, |l| l.v - 1);
+    let made = super::row_made::of_box(look, passes, &dims, layout, &|t| cx.home(t).clone());
+    let packs = packs.iter().chain(made.iter().map(|m| &m.1));
+    let points = super::row::points(&Some(dims.clone()))? + layout.lead.as_ref().map_or(0, |l| l.v - 1);
     let even = (points + 2 * layout.vector - 1) / (2 * layout.vector) * (2 * layout.vector);
-    Some(row_resident::registers(packs.iter(), even)).filter(|&w| w > 0)
+    Some(row_resident::registers(packs, even)).filter(|&w| w > 0)
 }
 
 /// Does a thread's part of what several passes read fit its registers? (Also where there is nothing to hold.)

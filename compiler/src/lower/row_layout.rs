@@ -253,10 +253,10 @@ fn beside(
     wrong.next().map(|((key, axis), _)| super::settings::named(key, axis))
 }
 
-/// Do most reads have neighbouring elements in neighbouring rows?
+/// Do the reads, by the elements that they look at, mostly have neighbouring elements in neighbouring rows?
 fn is_column(cx: &Lowering<'_>, passes: &[Pass<'_>]) -> bool {
-    let mut along = 0i64;
-    let mut across = 0i64;
+    let mut along = 0f64;
+    let mut across = 0f64;
     for item in passes.iter().flat_map(|p| &p.items) {
         for (_, r) in reads(cx.graph, item) {
             let home = cx.home(r.tensor);
@@ -265,10 +265,13 @@ fn is_column(cx: &Lowering<'_>, passes: &[Pass<'_>]) -> bool {
                 continue;
             };
             let free = cx.facts.free(r.index[d]);
+            let own = item.rows.iter().chain(&item.axes);
+            let seen = own.filter(|a| r.index.iter().any(|&i| cx.facts.free(i).contains(a)));
+            let elements: f64 = seen.map(|&a| cx.graph.extent(a).unwrap_or(1) as f64).product();
             if item.axes.iter().any(|a| free.contains(a)) {
-                along += 1;
+                along += elements;
             } else if item.rows.iter().any(|a| free.contains(a)) && reads_row(cx, item, &r) {
-                across += 1;
+                across += elements;
             }
         }
     }
@@ -280,8 +283,8 @@ fn reads_row(cx: &Lowering<'_>, item: &Item<'_>, r: &Read) -> bool {
     r.index.iter().any(|&i| item.axes.iter().any(|a| cx.facts.free(i).contains(a)))
 }
 
-/// The reads of an item, by expression.
-pub fn reads(graph: &Graph, item: &Item<'_>) -> Vec<(ExprId, Read)> {
+/// The expressions of an item.
+pub fn below_item(graph: &Graph, item: &Item<'_>) -> Vec<ExprId> {
     let roots: Vec<ExprId> = match &item.kind {
         Kind::Fold { fold, .. } => fold.cond.into_iter().chain([fold.body]).collect(),
         Kind::Map { define } => vec![define.value],
@@ -289,7 +292,13 @@ pub fn reads(graph: &Graph, item: &Item<'_>) -> Vec<(ExprId, Read)> {
     let mut all: Vec<ExprId> = roots.into_iter().flat_map(|r| below(graph, r)).collect();
     all.sort();
     all.dedup();
-    all.into_iter()
+    all
+}
+
+/// The reads of an item, by expression.
+pub fn reads(graph: &Graph, item: &Item<'_>) -> Vec<(ExprId, Read)> {
+    below_item(graph, item)
+        .into_iter()
         .filter_map(|e| match graph.expr(e) {
             Node::Read(r) => Some((e, r.clone())),
             _ => None,

@@ -10,6 +10,8 @@ use super::row::{Row, before_loop, points};
 use super::row_argmax;
 use super::row_layout;
 use super::row_lead;
+use super::row_made;
+use super::row_random::{self, Random};
 use super::row_resident::*;
 use super::row_stage;
 use super::row_store::{out_arrays, store_vector};
@@ -150,7 +152,7 @@ pub fn run<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>) {
     match &pass.dims {
         _ if points(&pass.dims) == Some(0) => {}
         Some(dims) if !pass.ordered => rounds_of(row, pass, &Rounds::new(row, dims), &accs),
-        Some(dims) => pieces(row, pass, dims, &accs),
+        Some(dims) => super::row_open::pieces(row, pass, dims, &accs),
         None => super::row_open::run(row, pass, &accs),
     }
     let found: Vec<Acc> = accs.iter().flatten().cloned().collect();
@@ -312,7 +314,8 @@ pub(super) fn streamed(
     let look = Look { graph: row.graph, facts: &facts, rows: row.rows };
     for (i, item) in pass.items.iter().enumerate() {
         for (e, r) in row_layout::reads(row.graph, item) {
-            if rounds.vector == 1 || kept.contains_key(&e) || !keeps(look, item, e, &r) {
+            let shared = row.rows.held.contains(&r.tensor) && row_made::owner(row).is_some();
+            if rounds.vector == 1 || kept.contains_key(&e) || shared || !keeps(look, item, e, &r) {
                 continue;
             }
             let Some(chunk) = row.layout.chunk(row.graph, &row.e.home(r.tensor), item, &r) else { continue };
@@ -548,13 +551,15 @@ fn round_part<'a>(
 ) {
     let streamed = streamed(row, pass, rounds, kept, 1);
     let outs = out_arrays(row, pass, rounds);
-    let turn = Turn { accs, kept, streamed: &streamed, outs: &outs };
+    let randoms = row_random::found(row, pass, rounds);
+    let turn = Turn { accs, kept, streamed: &streamed, randoms: &randoms, outs: &outs };
     let round = row.e.kernel.var("round", rounds.ty);
     row.e.open();
     let base = base_at(rounds, &row.lanes.lane.clone(), Num { expr: Expr::Var(round), ty: rounds.ty });
     let base = Num { expr: row.e.named("base", base.ty, base.expr), ty: base.ty };
     row.e.open();
     load_streamed(&mut row.e, pass, rounds, &streamed, &base, 0);
+    row_random::make(row, pass, rounds, &randoms, &base);
     if rounds.edge {
         // Most vectors are inside: the question is asked once for each.
         let cond = row_lead::whole(rounds, &base);
@@ -577,7 +582,9 @@ fn round_part<'a>(
         row.e.push(Stmt::If { cond, then: work, otherwise: Vec::new() });
     }
     let body = row.e.close();
-    let unroll = match kept.is_empty() {
+    let holds =
+        |i: &Item<'_>| matches!(&i.kind, Kind::Map { define } if row.made.contains_key(&define.target));
+    let unroll = match kept.is_empty() && !pass.items.iter().any(holds) {
         true if rounds.is_even() && rounds.count >= 4 => Unroll::By(4),
         true => Unroll::Auto,
         false => Unroll::Full,
@@ -597,6 +604,7 @@ struct Turn<'t> {
     accs: &'t [Option<Acc>],
     kept: &'t BTreeMap<ExprId, Held>,
     streamed: &'t [Streamed],
+    randoms: &'t [Random],
     outs: &'t [Option<(ArrayId, i64)>],
 }
 
@@ -612,7 +620,12 @@ fn turn_of<'a>(
     vector_loop(row, pass, rounds, t, round, base);
     for (item, out) in pass.items.iter().zip(t.outs) {
         if let (Kind::Map { define }, Some((array, chunk))) = (&item.kind, out) {
-            store_vector(row, rounds, item, define, base, *array, *chunk);
+            if let Some(Held { array: to, packed: Some(dtype) }) = row.made.get(&define.target).copied() {
+                row_made::hold_packed(&mut row.e, rounds, round, dtype, *array, to);
+            }
+            if row_made::is_stored(row, define) {
+                store_vector(row, rounds, item, define, base, *array, *chunk);
+            }
         }
     }
 }
@@ -630,7 +643,7 @@ fn vector_loop<'a>(
     let turn = super::read::to(Num { expr: Expr::Var(round), ty: rounds.ty }, Ty::I32);
     if single {
         let held = |h: Held| h.element(&turn, &lit32(0), 0);
-        return vector_point(row, pass, rounds, t, base, &lit32(0), &held);
+        return vector_point(row, pass, rounds, t, base, (&lit32(0), &turn), &held);
     }
     // Halves of a register are told apart as the kernel is written: two points a turn of the loop.
     let step = if t.kept.values().any(|h| h.packed.is_some()) { 2 } else { 1 };
@@ -647,7 +660,7 @@ fn vector_loop<'a>(
         let slot = add(mul(turn.clone(), lit32(rounds.vector as i32)), inner.clone());
         let pair = add(mul(turn.clone(), lit32(rounds.vector as i32 / 2)), Expr::Var(v));
         let held = |h: Held| h.element(&slot, &pair, half as u8);
-        vector_point(row, pass, rounds, t, base, &inner, &held);
+        vector_point(row, pass, rounds, t, base, (&inner, &slot), &held);
         let stmts = row.e.close();
         stmts.into_iter().for_each(|s| row.e.push(s));
     }
@@ -656,14 +669,14 @@ fn vector_loop<'a>(
     row.e.push(Stmt::For { var: v, lo: lit32(0), hi, step: lit32(1), unroll: Unroll::Full, body });
 }
 
-/// Every item at the `inner`-th point of a thread's turn.
+/// Every item at the `inner`-th point of a thread's turn, which is the `slot`-th of all its turns.
 fn vector_point<'a>(
     row: &mut Row<'a, '_>,
     pass: &Pass<'a>,
     rounds: &Rounds,
     t: &Turn<'_>,
     base: &Num,
-    inner: &Expr,
+    (inner, slot): (&Expr, &Expr),
     held: &dyn Fn(Held) -> Expr,
 ) {
     let pos = arith(IntOp::Add, base.clone(), Num { expr: inner.clone(), ty: Ty::I32 });
@@ -677,8 +690,14 @@ fn vector_point<'a>(
         for s in t.streamed.iter().filter(|s| s.item == i) {
             row.e.bind(s.expr, Expr::Elem(s.array, Box::new(inner.clone())));
         }
-        point(row, item, &t.accs[i], t.outs[i], inner);
-        let then = row.e.close();
+        for r in t.randoms.iter().filter(|r| r.item == i) {
+            r.bind(&mut row.e, inner);
+        }
+        point(row, item, &t.accs[i], t.outs[i], (inner, slot));
+        let mut then = row.e.close();
+        if let Some(valid) = row_made::owner(row) {
+            then = vec![Stmt::If { cond: valid, then, otherwise: Vec::new() }];
+        }
         if rounds.edge {
             let cond = row_lead::inside(rounds, &pos);
             row.e.push(Stmt::If { cond, then, otherwise: Vec::new() });
@@ -689,19 +708,19 @@ fn vector_point<'a>(
 }
 
 /// One point of one item.
-fn point<'a>(
+pub(super) fn point<'a>(
     row: &mut Row<'a, '_>,
     item: &Item<'a>,
     acc: &Option<Acc>,
     out: Option<(ArrayId, i64)>,
-    slot: &Expr,
+    (inner, slot): (&Expr, &Expr),
 ) {
     match (&item.kind, acc) {
         (Kind::Fold { fold, .. }, Some(acc)) => {
             let guard = guard_of(&mut row.e, item);
             take(&mut row.e, item, fold, acc, guard);
         }
-        (Kind::Map { define }, _) => map_point(row, define, out, slot),
+        (Kind::Map { define }, _) => map_point(row, define, out, (inner, slot)),
         _ => {}
     }
 }
@@ -721,12 +740,25 @@ pub(super) fn take<'a>(e: &mut Emit<'a>, item: &Item<'a>, fold: &Fold, acc: &Acc
     }
 }
 
-fn map_point<'a>(row: &mut Row<'a, '_>, d: &'a Define, out: Option<(ArrayId, i64)>, slot: &Expr) {
+fn map_point<'a>(
+    row: &mut Row<'a, '_>,
+    d: &'a Define,
+    out: Option<(ArrayId, i64)>,
+    (inner, slot): (&Expr, &Expr),
+) {
     let value = row.e.value(d.value);
-    if let Some((array, _)) = out {
-        return row.e.push(Stmt::SetElem(array, slot.clone(), value));
+    let ty = Ty::of(row.graph.ty(d.value));
+    let single = row.made.get(&d.target).copied().filter(|h| h.packed.is_none());
+    let value = if out.is_none() || single.is_some() { row.e.named("y", ty, value) } else { value };
+    if let Some(held) = single {
+        row_made::hold(row, d, held, slot, Num { expr: value.clone(), ty });
     }
-    let value = row.e.named("y", Ty::of(row.graph.ty(d.value)), value);
+    if let Some((array, _)) = out {
+        return row.e.push(Stmt::SetElem(array, inner.clone(), value));
+    }
+    if !row_made::is_stored(row, d) {
+        return;
+    }
     let index = map::own_index(&row.e, d.target, &d.axes);
     let staged = row.outs.get(&d.target).copied();
     let store = |e: &mut Emit<'a>| match staged {
@@ -736,46 +768,5 @@ fn map_point<'a>(row: &mut Row<'a, '_>, d: &'a Define, out: Option<(ArrayId, i64
     match row.valid.clone() {
         Some(valid) => row.e.if_then(valid, store),
         None => store(&mut row.e),
-    }
-}
-
-/// Each thread takes a contiguous piece of the row.
-fn pieces<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, dims: &[i64], accs: &[Option<Acc>]) {
-    let points: i64 = dims.iter().product();
-    let rounds = Rounds { vector: 1, lead: None, edge: false, ..Rounds::new(row, dims) };
-    let each = (points + rounds.lanes - 1) / rounds.lanes;
-    let ty = if points + each > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
-    let lane = Num { expr: super::read::to(row.lanes.lane.clone(), ty), ty };
-    let lo = arith(IntOp::Mul, lane, int_of(ty, each));
-    let lo = Num { expr: row.e.named("first", ty, lo.expr), ty };
-    let end = arith(IntOp::Add, lo.clone(), int_of(ty, each));
-    let end = arith(IntOp::Min, end, int_of(ty, points));
-    let end = row.e.named("end", ty, end.expr);
-    let pos = row.e.kernel.var("pos", ty);
-    row.e.open();
-    each_item(row, pass, accs, |e, item| bind_point(e, &rounds, item, &Num { expr: Expr::Var(pos), ty }));
-    let body = row.e.close();
-    row.e.push(Stmt::For {
-        var: pos,
-        lo: lo.expr,
-        hi: end,
-        step: int_of(ty, 1).expr,
-        unroll: Unroll::Auto,
-        body,
-    });
-}
-
-fn each_item<'a>(
-    row: &mut Row<'a, '_>,
-    pass: &Pass<'a>,
-    accs: &[Option<Acc>],
-    bind: impl Fn(&mut Emit<'a>, &Item<'a>),
-) {
-    for (i, item) in pass.items.iter().enumerate() {
-        row.e.open();
-        bind(&mut row.e, item);
-        point(row, item, &accs[i], None, &lit32(0));
-        let stmts = row.e.close();
-        stmts.into_iter().for_each(|s| row.e.push(s));
     }
 }

@@ -63,6 +63,10 @@ impl Lanes {
 
     /// Combines the accumulators of each row's threads; afterwards every thread of the row holds the result.
     pub fn reduce(&self, e: &mut Emit<'_>, accs: &[Acc]) {
+        // A pass of maps alone: its threads need not wait for each other.
+        if accs.is_empty() {
+            return;
+        }
         self.in_block(e, accs);
         if let Some(c) = &self.cluster {
             c.combine(e, accs, &self.own);

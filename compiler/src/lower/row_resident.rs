@@ -5,11 +5,12 @@ use super::index::Facts;
 use super::row::Row;
 use super::row_layout::{self, RESIDENT};
 use super::row_lead;
+use super::row_made;
 use super::row_pass::{Item, Pass, Rounds, base_at, bind_point};
 use super::scalar::{Emit, Num, arith, cmp, int_of, lit32};
 use crate::ir::graph::{Access, AxisId, Expr as Node, ExprId, Graph, Read};
 use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, Stmt, Ty};
-use crate::pass::rows::Rows;
+use crate::pass::rows::{Member, Rows};
 use crate::pass::shape;
 use crate::vocab::dtype::DType;
 use std::collections::BTreeMap;
@@ -50,7 +51,7 @@ pub struct Look<'x, 'a> {
 }
 
 /// A read with the item where it comes first, and its key.
-type Shared<'a> = (String, Item<'a>, ExprId, Read);
+pub(super) type Shared<'a> = (String, Item<'a>, ExprId, Read);
 
 /// Reads that several passes over one box make.
 pub fn shared_reads<'a>(look: Look<'_, 'a>, passes: &[Pass<'a>], dims: &[i64]) -> Vec<Shared<'a>> {
@@ -60,7 +61,7 @@ pub fn shared_reads<'a>(look: Look<'_, 'a>, passes: &[Pass<'a>], dims: &[i64]) -
     {
         for item in &pass.items {
             for (e, r) in row_layout::reads(look.graph, item) {
-                if !keeps(look, item, e, &r) {
+                if !keeps(look, item, e, &r) || look.rows.held.contains(&r.tensor) {
                     continue;
                 }
                 let key = key(look.graph, item, e);
@@ -90,7 +91,8 @@ pub(super) fn keeps(look: Look<'_, '_>, item: &Item<'_>, e: ExprId, r: &Read) ->
     let free = look.facts.free(e);
     let of_row = free.iter().all(|a| item.axes.contains(a) || item.rows.contains(a));
     let plain = r.index.iter().all(|&i| !reads_anything(look.graph, i));
-    let own = look.rows.members.iter().any(|m| look.graph.stmts[m.stmt].targets().contains(&r.tensor));
+    let made = |m: &Member| look.graph.stmts[m.stmt].targets().contains(&r.tensor);
+    let own = !look.rows.held.contains(&r.tensor) && look.rows.members.iter().any(made);
     r.access == Access::Proven
         && of_row
         && plain
@@ -120,7 +122,7 @@ pub fn most_held(layout: &row_layout::Layout) -> i64 {
     if layout.lanes * layout.per_block > 512 { RESIDENT / 2 } else { RESIDENT }
 }
 
-/// Loads what several passes read, where it fits.
+/// Loads what several passes read, where it fits, and makes room for what they make and read back.
 pub fn load_resident<'a>(row: &mut Row<'a, '_>, passes: &[Pass<'a>]) {
     let mut boxes: Vec<Vec<i64>> = passes.iter().filter_map(|p| p.dims.clone()).collect();
     boxes.sort();
@@ -137,8 +139,18 @@ pub fn load_resident<'a>(row: &mut Row<'a, '_>, passes: &[Pass<'a>]) {
             .iter()
             .map(|(_, item, _, r)| packed(row.graph, &row.e.home(r.tensor), &row.layout, item, r))
             .collect();
-        if rounds.points == 0 || registers(packs.iter(), rounds.each()) > most_held(&row.layout) {
+        let made = row_made::of_box(look, passes, &dims, &row.layout, &|t| row.e.home(t));
+        let all = packs.iter().chain(made.iter().map(|m| &m.1));
+        if rounds.points == 0 || registers(all, rounds.each()) > most_held(&row.layout) {
             continue;
+        }
+        for ((key, _, e, r), packed) in made {
+            let ty = if packed.is_some() { Ty::U32 } else { Ty::of(row.graph.ty(e)) };
+            let each = if packed.is_some() { rounds.each() / 2 } else { rounds.each() };
+            let name = row.graph.tensor(r.tensor).name.clone();
+            let held = Held { array: row.e.kernel.array(format!("row_{name}"), ty, each as u32), packed };
+            row.made.insert(r.tensor, held);
+            row.resident.push(Resident { dims: dims.clone(), key, held });
         }
         for ((key, item, e, r), packed) in reads.into_iter().zip(packs) {
             let array = load_one(row, &rounds, &item, e, &r, packed.is_some());

@@ -48,7 +48,7 @@ pub fn find(
     let alike = passes.iter().all(|p| p.dims.as_ref() == Some(&dims) && !p.ordered && !p.online);
     let own = cx.schedule.kernels.get(name).is_some_and(|k| !k.is_empty());
     let small = rows.count() * (n as f64) < LEAST || !(2..=LONGEST).contains(&n);
-    if !alike || own || small || layout.columns || layout.cluster > 1 {
+    if !alike || own || small || !rows.held.is_empty() || layout.columns || layout.cluster > 1 {
         return None;
     }
     let items = || passes.iter().flat_map(|p| &p.items);

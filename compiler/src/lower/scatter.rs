@@ -67,7 +67,13 @@ impl<'a> Scatter<'a> {
                 Some(blocks) => self.privately(cx, points, blocks),
                 None => self.atomics(cx),
             },
-            _ if matches!(dtype, DType::F32 | DType::F64) && self.any_order(cx) => self.atomics(cx),
+            _ if matches!(dtype, DType::F32 | DType::F64) && self.any_order(cx) => {
+                let extreme = matches!(self.u.op, UpdateOp::Max | UpdateOp::Min);
+                match private::bins(cx, self, points).filter(|_| extreme) {
+                    Some(blocks) => self.privately(cx, points, blocks),
+                    None => self.atomics(cx),
+                }
+            }
             _ => self.sorted(cx),
         }
     }

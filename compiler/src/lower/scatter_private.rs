@@ -1,5 +1,6 @@
-//! Many points that meet in few integers (histograms, counts): every block combines its points in shared memory, then what
-//! it has with the elements. Integers wrap, so the result does not depend on the order.
+//! Many points that meet in few elements (histograms, counts, the greatest of each class): every block combines its points
+//! in shared memory, then what it has with the elements. Integers wrap, and the greatest and least of floats are the same
+//! in any order, so the result does not depend on it.
 
 use super::map::{bind_axes, decode};
 use super::scalar::{Emit, Num, add, arith, cmp, int_of, lit32, mul};

@@ -27,6 +27,9 @@ pub const CHAINED: f64 = 0.6;
 /// Values of a row that a block keeps in registers between passes.
 pub const RESIDENT: f64 = 65536.0;
 
+/// Values of a row from which on it is split over blocks, where it is read once.
+pub const SPLIT_ROW: f64 = 32768.0;
+
 /// Seconds to move bytes.
 pub fn memory(bytes: f64) -> f64 {
     bytes / BANDWIDTH

@@ -61,9 +61,10 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
     finish(found, graph, options, notes)
 }
 
-/// The graph with the axes split that are seen in groups.
+/// The graph without reductions of one term, and with the axes split that are seen in groups.
 fn in_groups(graph: &Graph) -> Graph {
     let mut g = graph.clone();
+    super::unit_folds::remove(&mut g);
     super::split_axes::split(&mut g);
     super::compact::compact(g, graph.tensors.len())
 }

@@ -291,7 +291,7 @@ impl Pass<'_> {
         }
         let rows = rows::analyse(self.g, &mut self.memory.facts, stmts)?;
         let points = rows::row_points(self.g, &rows);
-        if !rows::is_busy(rows.count(), points) {
+        if !rows::keep_busy(self.g, &mut self.memory.facts, &rows) {
             return Err(format!("{} rows of {points} points leave most of the device idle", rows.count()));
         }
         Ok(())

@@ -189,6 +189,7 @@ impl Pass<'_> {
             self.repeat(row, e) > 1.0 && self.facts.work(self.g, e) > 64.0
         });
         uneven
+            || rows::few_columns(self.g, self.facts, &found)
             || !rows::is_busy(
                 rows,
                 rows::row_points(self.g, &found).max(facts::volume(self.g, &d.axes) / rows.max(1.0)),
@@ -198,7 +199,7 @@ impl Pass<'_> {
     /// For few long rows, which several blocks share: the reductions that others need first, each to be a kernel.
     fn first_passes(&mut self, i: usize, d: &Define, liftable: &dyn Fn(&ExprId) -> bool) -> Vec<ExprId> {
         let Ok(found) = rows::analyse(self.g, self.facts, &[i]) else { return Vec::new() };
-        if found.levels() < 2 || rows::is_busy(found.count(), rows::row_points(self.g, &found)) {
+        if found.levels() < 2 || rows::keep_busy(self.g, self.facts, &found) {
             return Vec::new();
         }
         let folds = found.members.iter().flat_map(|m| &m.folds).filter(|f| f.level == 0).map(|f| f.expr);

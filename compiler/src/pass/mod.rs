@@ -28,4 +28,5 @@ pub mod sites;
 pub mod split_axes;
 pub mod stored;
 pub mod subst;
+pub mod unit_folds;
 pub mod work;

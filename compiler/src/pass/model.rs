@@ -131,7 +131,14 @@ fn row(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Option<
     let mapped = found.members.iter().any(|m| facts::volume(g, &m.inner) > 1.0);
     let passes = (found.levels() + usize::from(mapped)).max(1) as f64;
     let reads = if length <= cost::RESIDENT { 1.0 } else { passes };
-    let lanes = (length / 8.0).clamp(1.0, 1024.0);
+    // Long rows that are reduced in one pass are split over blocks.
+    let split = passes <= 1.0 && length >= cost::SPLIT_ROW;
+    let most = match split {
+        true => cost::BUSY_THREADS,
+        false if rows::few_columns(g, facts, &found) => 32.0,
+        false => 1024.0,
+    };
+    let lanes = (length / 8.0).clamp(1.0, most);
     let part = busy(rows * lanes);
     let moved = cost::memory(bytes.read * reads + bytes.written) / part;
     Some(moved.max(cost::compute(work) / part).max(length / lanes * passes * cost::SERIAL))

@@ -4,11 +4,15 @@
 //! is *row-level* if it depends on row axes only: the block computes it once a row, together. Row-level folds stand
 //! in levels: one may use those of the levels below. Both the planner, which asks whether a group is one kernel, and
 //! the lowering, which needs to know how, ask here.
+//!
+//! A definition over the row may be read back by what follows it, at its own point: the thread that made the value has
+//! it (*held*), in a register or where it stored it.
 
 use super::facts::{self, Facts};
 use super::inline::outer_folds;
 use super::sites::{self, Site};
 use crate::ir::graph::*;
+use crate::vocab::monoid::Monoid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -43,6 +47,8 @@ pub struct Rows {
     /// Ranges of the row axes.
     pub ranges: Vec<(i64, i64)>,
     pub members: Vec<Member>,
+    /// Targets over the row that other members read at their own points.
+    pub held: BTreeSet<TensorId>,
 }
 
 impl Rows {
@@ -50,8 +56,11 @@ impl Rows {
         self.ranges.iter().map(|(lo, hi)| (hi - lo).max(0) as f64).product()
     }
 
+    /// Passes over the row before the last maps.
     pub fn levels(&self) -> usize {
-        self.members.iter().flat_map(|m| &m.folds).map(|f| f.level + 1).max().unwrap_or(0)
+        let folds = self.members.iter().flat_map(|m| &m.folds).map(|f| f.level + 1);
+        let maps = self.members.iter().filter(|m| !m.inner.is_empty()).map(|m| m.ready);
+        folds.chain(maps).max().unwrap_or(0)
     }
 }
 
@@ -64,19 +73,30 @@ pub fn analyse(g: &Graph, facts: &mut Facts, stmts: &[usize]) -> Result<Rows, St
         .iter()
         .map(|&a| g.axis_range(a).ok_or("a row axis without a fixed range".to_string()))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut group = Group { g, facts, ranges: &ranges, anchors: Vec::new(), levels: BTreeMap::new() };
-    let anchor = group.member(defines[first].0, defines[first].1, rows)?;
-    let mut members = vec![anchor];
+    let mut group = Group {
+        g,
+        facts,
+        ranges: &ranges,
+        anchors: Vec::new(),
+        levels: BTreeMap::new(),
+        held: BTreeSet::new(),
+    };
+    let mut aligned = vec![(defines[first], rows.clone())];
+    group.anchors.push((defines[first].1, rows));
     for (i, &(s, d)) in defines.iter().enumerate() {
         if i != first {
             let rows = group.align(d)?;
-            members.push(group.member(s, d, rows)?);
+            group.anchors.push((d, rows.clone()));
+            aligned.push(((s, d), rows));
         }
     }
-    // The first reduction was looked at before the definitions above it joined: does it read one of them back?
-    group.check_reads(defines[first].1, &members[0].rows)?;
-    members.sort_by_key(|m| m.stmt);
-    Ok(Rows { ranges, members })
+    // From here on as they run: each after those that it reads.
+    aligned.sort_by_key(|((s, _), _)| *s);
+    group.anchors.clear();
+    let members =
+        aligned.into_iter().map(|((s, d), rows)| group.member(s, d, rows)).collect::<Result<_, _>>()?;
+    let held = group.held;
+    Ok(Rows { ranges, members, held })
 }
 
 fn as_define(g: &Graph, s: usize) -> Result<(usize, &Define), String> {
@@ -103,10 +123,11 @@ struct Group<'a> {
     anchors: Vec<(&'a Define, Vec<AxisId>)>,
     /// Levels that the targets' values take: passes before they are known.
     levels: BTreeMap<TensorId, usize>,
+    held: BTreeSet<TensorId>,
 }
 
 impl<'a> Group<'a> {
-    /// Which axes of `d` are the kernel's rows: told by the targets it reads, else by an input it shares.
+    /// Which axes of `d` are the kernel's rows: told by the targets it reads, by who reads it, else by an input it shares.
     fn align(&mut self, d: &Define) -> Result<Vec<AxisId>, String> {
         let mut map: Vec<Option<AxisId>> = vec![None; self.ranges.len()];
         let reads = self.facts.reads_in(self.g, d.value);
@@ -120,6 +141,9 @@ impl<'a> Group<'a> {
             }
         }
         if map.iter().any(Option::is_none) {
+            self.align_by_readers(d, &mut map);
+        }
+        if map.iter().any(Option::is_none) {
             self.align_by_inputs(d, &reads, &mut map);
         }
         let rows: Vec<AxisId> = map.into_iter().collect::<Option<_>>().ok_or("rows that do not line up")?;
@@ -129,6 +153,21 @@ impl<'a> Group<'a> {
             return Err("rows of other sizes".into());
         }
         Ok(rows)
+    }
+
+    fn align_by_readers(&mut self, d: &Define, map: &mut [Option<AxisId>]) {
+        for (reader, rows) in &self.anchors {
+            let reads = self.facts.reads_in(self.g, reader.value);
+            for r in reads.iter().filter(|r| r.tensor == d.target) {
+                for (&index, &own) in r.index.iter().zip(&d.axes) {
+                    if let Expr::Axis(a) = self.g.expr(index)
+                        && let Some(k) = rows.iter().position(|r| r == a)
+                    {
+                        map[k].get_or_insert(own);
+                    }
+                }
+            }
+        }
     }
 
     fn align_by_inputs(&mut self, d: &Define, reads: &[Read], map: &mut [Option<AxisId>]) {
@@ -167,30 +206,61 @@ impl<'a> Group<'a> {
         let read_level =
             self.facts.reads(self.g, d.value).iter().filter_map(|t| self.levels.get(t)).max().copied();
         let ready = level.max(read_level.unwrap_or(0));
-        self.levels.insert(d.target, ready);
+        // What is mapped over the row takes a pass itself.
+        self.levels.insert(d.target, ready + usize::from(!inner.is_empty()));
         self.anchors.push((d, rows.clone()));
         Ok(Member { stmt, rows, inner, folds, ready })
     }
 
-    /// Targets of the kernel may be read at the row only, and only if they hold one value a row.
+    /// Targets of the kernel may be read at the row only, and those over the row at the point that reads them.
     fn check_reads(&mut self, d: &Define, rows: &[AxisId]) -> Result<(), String> {
         for r in self.facts.reads_in(self.g, d.value).iter() {
             let Some((target, theirs)) = self.anchors.iter().find(|(t, _)| t.target == r.tensor) else {
                 continue;
             };
             let name = &self.g.tensor(r.tensor).name;
-            if target.axes.len() != theirs.len() {
-                return Err(format!("{name} is read back across the row"));
-            }
-            let at_row = target.axes.iter().zip(&r.index).all(|(a, &i)| {
-                let k = theirs.iter().position(|t| t == a).expect("every axis is a row");
-                matches!(self.g.expr(i), Expr::Axis(x) if *x == rows[k])
-            });
+            let mut inner: Vec<(AxisId, ExprId)> = Vec::new();
+            let at_row =
+                target.axes.iter().zip(&r.index).all(|(a, &i)| match theirs.iter().position(|t| t == a) {
+                    Some(k) => matches!(self.g.expr(i), Expr::Axis(x) if *x == rows[k]),
+                    None => {
+                        inner.push((*a, i));
+                        true
+                    }
+                });
             if !at_row || r.access != Access::Proven {
                 return Err(format!("{name} is read at another row"));
             }
+            if inner.is_empty() {
+                continue;
+            }
+            if !self.at_own_point(d, rows, &inner) {
+                return Err(format!("{name} is read back across the row"));
+            }
+            self.held.insert(r.tensor);
         }
         Ok(())
+    }
+
+    /// Is a target read where the thread that takes a point of `d` (or of one of its reductions) made its value? All
+    /// passes deal their points out alike, if they have the same points in the same order.
+    fn at_own_point(&mut self, d: &Define, rows: &[AxisId], inner: &[(AxisId, ExprId)]) -> bool {
+        let axes: Option<Vec<AxisId>> = inner
+            .iter()
+            .map(|(_, i)| if let Expr::Axis(a) = self.g.expr(*i) { Some(*a) } else { None })
+            .collect();
+        let Some(axes) = axes else { return false };
+        let range = |a: &AxisId| self.g.axis_range(*a);
+        let alike =
+            inner.iter().zip(&axes).all(|((own, _), a)| range(own).is_some() && range(own) == range(a));
+        let mapped: Vec<AxisId> = d.axes.iter().copied().filter(|a| !rows.contains(a)).collect();
+        let own = |x: &ExprId| match self.g.expr(*x) {
+            Expr::Fold(f) => f.axes == axes && deals_points_out(f.combine),
+            _ => false,
+        };
+        let folds: Vec<ExprId> = super::inline::below(self.g, d.value).into_iter().filter(own).collect();
+        let of_row = |x: ExprId, facts: &mut Facts| facts.free(self.g, x).iter().all(|a| rows.contains(a));
+        alike && (mapped == axes || folds.into_iter().any(|x| of_row(x, self.facts)))
     }
 
     /// The row-level folds of a statement in an order in which they can run.
@@ -263,6 +333,11 @@ impl<'a> Group<'a> {
     }
 }
 
+/// Functions of the user take a piece of the row in each thread, and a place is looked for once more at the end.
+fn deals_points_out(combine: Combine) -> bool {
+    !matches!(combine, Combine::Fn(_) | Combine::Builtin(Monoid::ArgMax | Monoid::ArgMin))
+}
+
 fn note(g: &Graph, slot: &mut Option<AxisId>, index: ExprId, d: &Define) -> Result<(), String> {
     match g.expr(index) {
         Expr::Axis(a) if d.axes.contains(a) && slot.is_none_or(|s| s == *a) => {
@@ -303,8 +378,44 @@ fn look_for_folds(g: &Graph, facts: &mut Facts, s: &Stmt) -> Vec<Site> {
 /// Would a block a row keep the device busy? Few rows must be short, or their work is too little to matter.
 pub fn is_busy(rows: f64, inner: f64) -> bool {
     const FEW_ROWS: f64 = 64.0;
-    const SHORT: f64 = 16384.0;
+    const SHORT: f64 = 131072.0;
     rows >= FEW_ROWS || inner <= SHORT
+}
+
+/// Would these rows keep the device busy, each in a block or in part of one?
+pub fn keep_busy(g: &Graph, facts: &mut Facts, rows: &Rows) -> bool {
+    is_busy(rows.count(), row_points(g, rows)) && !few_columns(g, facts, rows)
+}
+
+/// Rows that lie across memory have 32 threads each at most: are they too few and too long for that, where several
+/// passes over them keep them from being split over blocks?
+pub fn few_columns(g: &Graph, facts: &mut Facts, rows: &Rows) -> bool {
+    const ENOUGH: f64 = 4096.0;
+    const SHORT: f64 = 4095.0;
+    let mapped = rows.members.iter().any(|m| !m.inner.is_empty());
+    let passes = rows.levels() + usize::from(mapped);
+    if passes < 2 || rows.count() >= ENOUGH || row_points(g, rows) <= SHORT {
+        return false;
+    }
+    let (mut along, mut across) = (0.0, 0.0);
+    for m in &rows.members {
+        for f in &m.folds {
+            let Expr::Fold(fold) = g.expr(f.expr) else { continue };
+            for r in facts.reads_in(g, fold.body).iter() {
+                let Some(&last) = r.index.last() else { continue };
+                let mut free = BTreeSet::new();
+                r.index.iter().for_each(|&i| free.extend(facts.free(g, i).iter().copied()));
+                let elements = facts::volume(g, &free.into_iter().collect::<Vec<_>>());
+                let inner = facts.free(g, last);
+                if inner.iter().any(|a| fold.axes.contains(a)) {
+                    along += elements;
+                } else if inner.iter().any(|a| m.rows.contains(a)) {
+                    across += elements;
+                }
+            }
+        }
+    }
+    across > along
 }
 
 /// The greatest number of points that a fold of the row, or the map over it, has.

@@ -133,11 +133,23 @@ pub fn launch_points<'a>(
     span: Span,
     f: impl FnOnce(&mut Emit<'a>, &[Num]),
 ) -> Result<(), Refusal> {
+    launch_blocks(cx, name, dims, THREADS, span, f)
+}
+
+/// The same in blocks of `usual` threads, where nothing else is set.
+pub fn launch_blocks<'a>(
+    cx: &mut Lowering<'a>,
+    name: &str,
+    dims: &[i64],
+    usual: i64,
+    span: Span,
+    f: impl FnOnce(&mut Emit<'a>, &[Num]),
+) -> Result<(), Refusal> {
     let threads = count(dims, span, name)?;
     if threads == 0 {
         return Ok(());
     }
-    let width = self::threads(cx, name, THREADS, span)?;
+    let width = self::threads(cx, name, usual, span)?;
     let mut e = cx.emit(name);
     grid(&mut e, threads, width, span)?;
     e.line(span);

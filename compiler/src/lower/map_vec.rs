@@ -2,7 +2,7 @@
 //! where layout, alignment and extents are known to allow it, and computes what they share once.
 
 use super::home::Home;
-use super::map::{coordinates, launch_points, values};
+use super::map::{self, coordinates, values};
 use super::map_lanes::{Lanes, gcd};
 use super::read::Index;
 use super::scalar::{Emit, Num, arith, cast, int_of, lit32, lit64};
@@ -127,7 +127,9 @@ pub fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define], v: i6
     let last = dims.last_mut().expect("a vectorised target has a last axis");
     let half = *last / 2;
     *last /= if halves.is_some() { 2 * v } else { v };
-    launch_points(cx, name, &dims, first.span, |e, at| {
+    // As many bytes a block either way.
+    let threads = if halves.is_some() { map::THREADS / 2 } else { map::THREADS };
+    map::launch_blocks(cx, name, &dims, threads, first.span, |e, at| {
         let mut at = at.to_vec();
         let last = at.pop().expect("a vectorised target has a last axis");
         let n = arith(IntOp::Mul, last.clone(), int_of(last.ty, v));

@@ -8,6 +8,7 @@ use crate::ir::graph::{Access, AxisId, Expr as Node, ExprId, Graph, Read, Tensor
 use crate::ir::plan::PlanKernel;
 use crate::pass::inline::below;
 use crate::pass::rows::Rows;
+use crate::vocab::func::Func;
 
 /// Threads over rows.
 #[derive(Clone, Debug)]
@@ -64,7 +65,7 @@ pub fn choose(
     let mut layout = if columns {
         by_column(count, longest, passes.len())
     } else {
-        by_row(count, longest, vector, packs, passes.len())
+        by_row(count, longest, vector, packs, passes.len(), is_light(cx, passes))
     };
     layout.lead = lead;
     row_cluster::choose(cx, rows, passes, &mut layout);
@@ -97,7 +98,17 @@ pub fn packs(cx: &Lowering<'_>, passes: &[Pass<'_>]) -> bool {
     !bits.is_empty() && bits.iter().all(|&b| b == 16)
 }
 
-fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize) -> Layout {
+/// Several passes that only add, multiply and compare: more threads then wait for each other less.
+fn is_light(cx: &Lowering<'_>, passes: &[Pass<'_>]) -> bool {
+    let long = |e: ExprId| match cx.graph.expr(e) {
+        Node::Call(f, _) => f.row().cost > 4.0 && !matches!(f, Func::Div | Func::Sqrt),
+        _ => false,
+    };
+    let all = passes.iter().flat_map(|p| &p.items).flat_map(|i| below_item(cx.graph, i));
+    passes.len() > 2 && !all.into_iter().any(long)
+}
+
+fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize, light: bool) -> Layout {
     /// Elements that a thread takes, where there are rows enough.
     const EACH: i64 = 16;
     const BLOCK: i64 = 128;
@@ -112,7 +123,7 @@ fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize) -> La
         // Short rows without vectors: neighbouring threads have neighbouring elements.
         _ if vector == 1 && (5..=64).contains(&points) => 2,
         true if points > 8192 => 4 * EACH,
-        true if points > 2048 => 2 * EACH,
+        true if points > 2048 && !light => 2 * EACH,
         _ => EACH.max(vector),
     };
     let lanes = power((points + each - 1) / each).clamp(1, MOST_THREADS);

@@ -37,9 +37,9 @@ fn right(dtype: DType, n: i64, settings: &[(&str, i64)], blocks: u32) {
 
 #[test]
 fn long_rows_are_shared_by_a_cluster() {
-    right(DType::BF16, N, &[], 4);
+    right(DType::BF16, N, &[], 8);
     right(DType::F32, 16392, &[], 8);
-    right(DType::BF16, 20001, &[], 4);
+    right(DType::BF16, 20001, &[], 8);
     right(DType::BF16, 1000, &[], 1);
     for blocks in [2, 4, 8] {
         right(DType::BF16, 1032, &[("cluster", blocks)], blocks as u32);

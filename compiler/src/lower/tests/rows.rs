@@ -176,7 +176,7 @@ fn few_long_rows_are_shared_by_blocks() {
 /// y = m + log Σ exp(x − m), m = max x, of one long row: a split kernel for each pass.
 #[test]
 fn passes_over_a_long_row_are_kernels() {
-    let n = 50_000;
+    let n = 140_000;
     let mut g = Graph::default();
     let x = tensor(&mut g, "x", DType::F32, &[n], Role::Input);
     let y = tensor(&mut g, "y", DType::F32, &[], Role::Result);

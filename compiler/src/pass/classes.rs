@@ -267,9 +267,10 @@ pub fn rules_of(g: &Graph, change: &Change) -> Vec<String> {
     terms.part(g, &d.axes, &[d.value, to]);
     rules::rebuild(&mut terms.values.egraph);
     egraph_to_plan::saturate(&mut terms.values, &rules::rules_of_search(Class::Reassociates));
-    let ids = terms.part(g, &d.axes, &[from, to]).roots;
+    // With the whole value first: axes of folds around are in scope then.
+    let ids = terms.part(g, &d.axes, &[d.value, from, to]).roots;
     let egraph = &terms.values.egraph;
-    if egraph.find(ids[0]) != egraph.find(ids[1]) {
+    if egraph.find(ids[1]) != egraph.find(ids[2]) {
         return Vec::new();
     }
     let (from, to) = (terms.written(g, from), terms.written(g, to));

@@ -39,14 +39,12 @@ fn statement(g: &mut Graph, classes: &mut Classes, facts: &mut Facts, i: usize, 
     };
     let names: Vec<&str> = d.axes.iter().map(|&a| g.axis(a).name.as_str()).collect();
     let _ = writeln!(out, "\n{}[{}] = {}", g.tensor(d.target).name, names.join(", "), formula(g, d.value));
-    for place in classes.places(g, i, &d) {
-        if place.expr == d.value
-            && let Some(l) = place.label
-        {
-            let _ = writeln!(out, "    {}", label_text(&l));
-        }
-        others(g, classes, facts, &place, out);
+    let places = classes.places(g, i, &d);
+    if let Some(l) = places.iter().find(|p| p.expr == d.value).and_then(|p| p.label) {
+        let _ = writeln!(out, "    {}", label_text(&l));
     }
+    // The whole value first.
+    places.iter().rev().for_each(|p| others(g, classes, facts, p, out));
 }
 
 /// What else may stand at a place.

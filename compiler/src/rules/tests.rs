@@ -412,8 +412,16 @@ fn sums_of_products_agree_in_every_order() {
     let v = fold(&mut g, Monoid::Sum, &[l], None, v);
     let v = fold(&mut g, Monoid::Sum, &ax[1..], None, v);
     define(&mut g, y, &ax[..1], v);
+    let z = tensor(&mut g, "z", DType::F32, &[3], Role::Result);
+    let (bx, j) = axes(&mut g, &[3, 5, 4]);
+    let (a, b) = (at(&mut g, x, &j[..2]), at(&mut g, w, &j[1..]));
+    let v = call(&mut g, Func::Mul, &[a, b]);
+    let v = fold(&mut g, Monoid::Sum, &bx[1..], None, v);
+    define(&mut g, z, &bx[..1], v);
     let text = classes_text::describe(&g);
-    assert!(text.contains("by split-sum") && text.contains("by factor-out-of-sum"), "{text}");
+    for rule in ["split-sum", "factor-out-of-sum", "merge-folds"] {
+        assert!(text.contains(rule), "no {rule} in\n{text}");
+    }
     assert!(run(&g, &[("x", &[3, 5]), ("w", &[5, 4])], Class::Reassociates) > 3);
 }
 

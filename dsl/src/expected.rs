@@ -260,6 +260,12 @@ fn close(reader: &Reader, word: &'static str, open: usize) -> Diagnostic {
             .also(span(reader, opener), format!("inside this `{opened}`"))
             .help("a range names its axis: `i in 0..N`");
     }
+    let compares = matches!(reader.look(0), "<" | "<=" | ">" | ">=" | "==" | "!=");
+    if opened == "[" && compares && in_binder(reader) {
+        return plain(reader, &format!("`in`, `where`, `,` or `{word}`"))
+            .also(span(reader, opener), "inside this `[`")
+            .help("an axis has a range, and a fold a condition after it: `sum[j in 0..=i](x[j])`, `sum[j where j <= i](x[j])`");
+    }
     if let Some(help) = foreign_inside(reader, opened).or_else(|| after_comment(reader)) {
         return plain(reader, &format!("`,` or `{word}`"))
             .also(span(reader, opener), format!("inside this `{opened}`"))

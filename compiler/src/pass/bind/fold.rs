@@ -437,7 +437,9 @@ impl<'m> Elab<'m> {
                 name.span,
                 format!("`{}` is bound around this fold already", name.text),
             );
-            let d = d.also(at, "bound here").help("give the fold's axis another name: sum[k](e[k])");
+            let d = d
+                .also(at, "bound here")
+                .help("give the fold's axis another name, on its left and inside it: sum[k](e[m, k])");
             self.report(d);
             return false;
         }

@@ -5,7 +5,25 @@ use super::poly::Poly;
 use crate::ir::graph::AxisId;
 use crate::pass::module::Found;
 use girih_dsl::ast::*;
+use girih_dsl::diagnostic::Diagnostic;
 use girih_dsl::print_expr;
+
+/// A text with one word for another.
+fn renamed(text: &str, from: &str, to: &str) -> String {
+    let mut out = String::new();
+    let mut word = String::new();
+    for c in text.chars().chain(Some(' ')) {
+        if c.is_alphanumeric() || c == '_' {
+            word.push(c);
+            continue;
+        }
+        out += if word == from { to } else { &word };
+        word.clear();
+        out.push(c);
+    }
+    out.pop();
+    out
+}
 
 /// Folds that keep their axis.
 const ALONG: [&str; 6] = ["softmax", "cumsum", "cumprod", "cummax", "cummin", "argsort"];
@@ -34,8 +52,57 @@ impl Elab<'_> {
     pub fn fold_help(&self, name: &str, args: &[Arg]) -> String {
         match self.fold_form(name, args) {
             Some(form) => format!("write {form}"),
-            None => format!("write {name}[k](x[k])"),
+            None => match args.first().and_then(|a| self.over_an_axis(&a.value)) {
+                Some((axes, body)) => format!("write {name}[{axes}]({body})"),
+                None => format!("write {name}[k](x[k])"),
+            },
         }
+    }
+
+    /// The axes and the body of a fold of an expression: whole tensors in it get indices, else its last axis at hand,
+    /// which a fold cannot bind again, another name.
+    fn over_an_axis(&self, e: &Expr) -> Option<(String, String)> {
+        let mut whole: Vec<(String, Vec<String>)> = Vec::new();
+        self.each_whole(e, &mut whole);
+        let text = print_expr(e);
+        if let Some((_, form)) = whole.first() {
+            let indexed = |text: String, (t, form): &(String, Vec<String>)| {
+                renamed(&text, t, &format!("{t}[{}]", form.join(", ")))
+            };
+            let free: Vec<String> = form.iter().filter(|a| self.bound(a).is_none()).cloned().collect();
+            return (!free.is_empty()).then(|| (free.join(", "), whole.iter().fold(text, indexed)));
+        }
+        let axis = super::sizes::names_in(e).into_iter().rfind(|n| self.bound(n).is_some())?;
+        let taken = |l: &str| self.bound(l).is_some() || self.frame().taken.contains_key(l);
+        let other = ["k", "j", "l", "i"].into_iter().find(|l| !taken(l))?;
+        Some((other.to_string(), renamed(&text, axis, other)))
+    }
+
+    /// Tensors that stand in an expression without any index.
+    fn each_whole(&self, e: &Expr, out: &mut Vec<(String, Vec<String>)>) {
+        if let ExprKind::Read { index: None, .. } = &e.kind
+            && let Some(row) = self.whole_rows(e).filter(|row| !out.contains(row))
+        {
+            out.push(row);
+        }
+        super::scan::children(e).into_iter().for_each(|c| self.each_whole(c, out));
+    }
+
+    /// A read of a tensor with too few or too many indices, somewhere in an expression: the report of it, where `axis` is
+    /// taken for the first index that is missing.
+    pub fn miscounted(&self, e: &Expr, axis: &str) -> Option<Diagnostic> {
+        if let ExprKind::Read { name, index: Some(index) } = &e.kind
+            && let Some(Meaning::Tensor(view)) = self.frame().names.get(&name.text)
+            && view.sym.len() > index.len()
+        {
+            let mut form = self.likely_indices(view);
+            for (place, e) in form.iter_mut().zip(index) {
+                *place = print_expr(e);
+            }
+            form[index.len()] = axis.to_string();
+            return Some(super::read::count_of_indices(name, index.len(), &form, e.span));
+        }
+        super::scan::children(e).into_iter().find_map(|c| self.miscounted(c, axis))
     }
 
     /// A tensor of which axes are left out, with an index for each of its dims.
@@ -95,7 +162,7 @@ impl Elab<'_> {
         let letters = ["i", "j", "k", "l", "m", "n"];
         let all: Vec<&str> = letters.iter().cycle().take(rank).copied().collect();
         match rank {
-            0 => format!("it is a number: write {name} = …"),
+            0 => format!("it is declared a number: write {name} = …, or declare its dims, {name}: f32[M, N]"),
             _ => format!("write {name}[{}] = …: one index for each axis of its declaration", all.join(", ")),
         }
     }

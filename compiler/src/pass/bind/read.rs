@@ -593,7 +593,7 @@ impl Elab<'_> {
     }
 }
 
-fn count_of_indices(name: &Name, written: usize, form: &[String], span: Span) -> Diagnostic {
+pub fn count_of_indices(name: &Name, written: usize, form: &[String], span: Span) -> Diagnostic {
     let rank = form.len();
     let axes = if rank == 1 { "axis" } else { "axes" };
     let (code, what) = match written {

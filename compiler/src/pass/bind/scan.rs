@@ -156,6 +156,12 @@ impl Elab<'_> {
             self.report(d);
             return None;
         }
+        if dims.is_empty()
+            && let Some(d) = bodies.iter().find_map(|b| self.miscounted(b, &axis.text))
+        {
+            self.report(d);
+            return None;
+        }
         let Some((_, first, _)) = dims.first() else {
             let d = Diagnostic::error(
                 "E0202",

@@ -48,7 +48,16 @@ impl<'m> Elab<'m> {
         if plain && whole && s.assign == Assign::Set && s.cond.is_none() && !fresh && view.kind != Kind::Inout
         {
             let what = format!("`{}` is defined twice", t.name.text);
-            let help = "a name is defined once: give the second one another name, or update it (+=, a part, `where`)";
+            let steps = super::scan::reads_of(s).iter().any(|n| n.text == t.name.text);
+            let help = match steps {
+                true => format!(
+                    "a recurrence is one definition, its start a default or an `if`: ({0}[t-1] else start), if t == 0 then start else {0}[t-1]",
+                    t.name.text
+                ),
+                false => {
+                    "a name is defined once: give the second one another name, or update it (+=, a part, `where`)".into()
+                }
+            };
             self.report(
                 Diagnostic::error("E0401", t.name.span, what).also(view.span, "first here").help(help),
             );

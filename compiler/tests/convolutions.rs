@@ -12,6 +12,7 @@ use girih_compiler::lower::{Schedule, plan_to_program};
 use girih_compiler::pass::graph_to_plan::{PlanOptions, plan};
 use girih_compiler::reference::{self, Inputs};
 use girih_compiler::sim::{self, SimOptions};
+use girih_compiler::vocab::dtype::DType;
 use girih_compiler::vocab::target::Target;
 use words::graph;
 
@@ -32,13 +33,16 @@ fn inputs(g: &Graph, strange: &[f64]) -> Inputs {
 
 /// Runs on the simulator as planned, compares, and gives the number of kernels.
 fn agrees(g: &Graph, form: Form, schedule: &Schedule, target: &str, strange: &[f64]) -> usize {
+    agrees_on(g, form, schedule, target, &inputs(g, strange))
+}
+
+fn agrees_on(g: &Graph, form: Form, schedule: &Schedule, target: &str, data: &Inputs) -> usize {
     let p = plan(g, &PlanOptions::default());
     assert_eq!(p.kernels.iter().map(|k| k.form).collect::<Vec<_>>(), [form], "{}", p.notes.join("\n"));
     let target = Target::parse(target).expect("a target of the table");
     let program = plan_to_program(&p, target, schedule).unwrap_or_else(|r| panic!("{}", r.message));
-    let data = inputs(g, strange);
-    let got = sim::run(&program, &data, &SimOptions::default()).unwrap_or_else(|e| panic!("{e}"));
-    let want = reference::run(g, &data).expect("no fault");
+    let got = sim::run(&program, data, &SimOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    let want = reference::run(g, data).expect("no fault");
     for (name, want) in &want.outputs {
         reference::compare(want, &got.outputs[name]).unwrap_or_else(|m| panic!("{name}: {m}"));
     }
@@ -123,6 +127,82 @@ op t[N, C, H, W, F, R, S](x: f16[N, H, W, C], dy: f16[N, (H + 2 - R)/{st} + 1, (
     }
 }
 
+/// Channels first: both operands are turned, to channels last.
+#[test]
+fn gradients_to_the_filters_channels_first() {
+    let text = "
+op t[N, C, H, W, F, R, S](x: bf16[N, C, H, W], dy: bf16[N, F, H + 3 - R, W + 3 - S]) -> (dw: bf16[F, C, R, S])
+{
+    dw[f, c, r, s] = sum[n, p, q](dy[n, f, p, q] * (x[n, c, p + r - 1, q + s - 1] else 0))
+}";
+    let g = graph(text, "t", "N=13 C=64 H=15 W=17 F=72 R=3 S=3");
+    let s = Schedule::default();
+    let kernels = agrees(&g, Form::Contract, &s, "sm_90a", &[]);
+    assert!((3..=4).contains(&kernels), "two copies, the product, perhaps a sum of its parts: {kernels}");
+    agrees(&g, Form::Contract, &s, "sm_80", &[]);
+}
+
+/// Phases of unlike numbers of taps, some of none, whose operands are turned once and which are one kernel.
+#[test]
+fn gradients_to_the_input_channels_first() {
+    let text = "
+op t[N, C, H, W, F, R, P, Q](dy: f16[N, F, P, Q], w: f16[F, C, R, R]) -> (dx: f16[N, C, H, W])
+    where P == (H + 2*(R/2) - R)/2 + 1, Q == (W + 2*(R/2) - R)/2 + 1
+{
+    dx[n, c, i, j] = sum[f, r, s where (i + R/2 - r) % 2 == 0 && (j + R/2 - s) % 2 == 0](
+        (dy[n, f, (i + R/2 - r)/2, (j + R/2 - s)/2] else 0) * w[f, c, r, s])
+}";
+    let mut s = Schedule::default();
+    s.set("dx", "warpgroups", "", Word::Int(1));
+    for taps in [1, 3] {
+        let g = graph(text, "t", &format!("N=3 C=72 H=8 W=10 F=64 R={taps} P=4 Q=5"));
+        assert_eq!(agrees(&g, Form::Contract, &s, "sm_90a", &[f64::NAN]), 3, "{taps} taps");
+    }
+}
+
+/// Data say which terms each group has: none, one, some that are no multiple of a step, and all that are left.
+#[test]
+fn gradients_to_grouped_weights() {
+    for (dtype, between) in
+        [("f16", "start[e] <= m && m < start[e + 1]"), ("f32", "start[e] < m + 1 && m + 1 <= start[e + 1]")]
+    {
+        let text = format!(
+            "
+op t[M, N, K, E](x: {dtype}[M, K], dy: {dtype}[M, N], start: i32[E + 1] in 0..=M) -> (dw: {dtype}[E, N, K]) {{
+    dw[e, n, k] = sum[m where {between}](dy[m, n] * x[m, k])
+}}"
+        );
+        let g = graph(&text, "t", "M=333 N=72 K=40 E=5");
+        for starts in [[0, 100, 100, 101, 250, 333], [7, 8, 64, 128, 130, 131], [0, 0, 0, 333, 333, 333]] {
+            let mut data = inputs(&g, &[f64::NAN]);
+            data.tensors.insert("start".into(), HostTensor::from_i64(DType::I32, &[6], &starts));
+            for target in ["sm_80", "sm_90a"] {
+                agrees_on(&g, Form::Contract, &Schedule::default(), target, &data);
+            }
+        }
+    }
+}
+
+/// Groups of few channels, some together as one product; what is infinite in one group is not met by another's.
+#[test]
+fn groups_of_few_channels() {
+    let text = "
+op t[N, H, W, C, F, R, S](x: bf16[N, H, W, C], w: bf16[F, R, S, C/16], b: bf16[F]) -> (y: bf16[N, H + 3 - R, W + 3 - S, F]) {
+    y[n, p, q, f] = relu(b[f] + sum[r, s, c](
+        (x[n, p + r - 1, q + s - 1, f/(F/16)*(C/16) + c] else 0) * w[f, r, s, c]))
+}";
+    for words in ["N=5 H=21 W=23 C=128 F=128 R=3 S=3", "N=5 H=13 W=23 C=64 F=256 R=3 S=4"] {
+        let g = graph(text, "t", words);
+        for strange in [&[][..], &[f64::NAN, f64::INFINITY]] {
+            let kernels = agrees(&g, Form::Contract, &Schedule::default(), "sm_90a", strange);
+            assert_eq!(
+                kernels, 4,
+                "{words}: a flag, the filters spread out, the product, and the product as it was"
+            );
+        }
+    }
+}
+
 #[test]
 fn transposed_in_one_and_three_dims() {
     let line = "
@@ -152,7 +232,7 @@ op t[N, C, H, F, R](dy: f16[N, (H + 2 - {dil}*(R - 1) - 1)/{st} + 1, F], w: f16[
 }}"
         )
     };
-    for (st, dil) in [(1, 1), (2, 1), (3, 2), (4, 2)] {
+    for (st, dil) in [(1, 1), (2, 1), (3, 2), (4, 2), (2, 2), (3, 3), (2, 4)] {
         transposed(&text(st, dil), "N=3 C=17 H=19 F=12 R=3", st as usize);
     }
 }

@@ -9,6 +9,7 @@ use super::codes_loop::CodesLoop;
 use super::contract_codes::{self, Codes};
 use super::contract_coords::{Place as Where, locate, locate_at, modulo, plus, times};
 use super::contract_epilogue::Epilogue;
+use super::contract_groups::{self, Groups};
 use super::contract_hopper::{self, Copies, Hopper};
 use super::contract_loads::Loader;
 use super::contract_mma::{self, Accumulators, Registers, Tiles};
@@ -23,8 +24,8 @@ use super::hopper_loop::{Around, HopperLoop, Steps};
 use super::hopper_store::Staging;
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
 use super::{
-    Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_few, contract_pack, contract_phases,
-    contract_select, contract_tail, map,
+    Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_bounds, contract_boxes, contract_few,
+    contract_pack, contract_phases, contract_select, contract_tail, map,
 };
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId, Word};
 use crate::ir::plan::PlanKernel;
@@ -65,6 +66,11 @@ fn kernels<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> 
     if let Some(h) = hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes)? {
         return lower_choice(cx, k, &shape, &h.choice, Some(&h), span);
     }
+    if let Some(groups) = Groups::of(cx, k, &shape, &wishes)
+        && let Some(done) = groups.lower(cx, &k.name, &shape, span)
+    {
+        return done;
+    }
     if let Some((mut h, borders)) = contract_border::choose(cx, &shape, &wishes)? {
         for b in &borders {
             let buffer = contract_border::copy(cx, &k.name, b, span)?;
@@ -78,32 +84,15 @@ fn kernels<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> 
         return lower_split(cx, k, &shape, &split, span);
     }
     let (choice, packs) = contract_pack::pack(cx, &mut shape, &wishes)?;
-    let own = contract_pack::apply(cx, &k.name, &packs, span)?;
-    // What was packed may lie as boxes want it now.
-    let hopper = if packs.is_empty() {
-        Ok(None)
-    } else {
-        hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes)
-    };
-    let done = hopper.and_then(|h| {
-        let choice = h.as_ref().map_or(&choice, |h| &h.choice);
-        lower_choice(cx, k, &shape, choice, h.as_ref(), span)
-    });
-    own.into_iter().for_each(|(t, home)| *cx.home_mut(t) = home);
-    done
-}
-
-/// Lowers a kernel if the main loop of sm_90a takes it with its operands as they lie.
-pub fn lower_as_it_lies<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Option<Result<(), Refusal>> {
-    let span = span(cx.graph, k);
-    let mut shape = shape(cx, k, span).ok()?;
-    let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
-    let found = hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes).ok()??;
-    shape
-        .axes
-        .iter()
-        .all(|a| a.extent > 0)
-        .then(|| lower_choice(cx, k, &shape, &found.choice, Some(&found), span))
+    contract_boxes::with_packs(cx, &k.name, &packs, span, |cx| {
+        // What was packed may lie as boxes want it now.
+        let hopper = match packs.is_empty() {
+            true => None,
+            false => hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes)?,
+        };
+        let choice = hopper.as_ref().map_or(&choice, |h| &h.choice);
+        lower_choice(cx, k, &shape, choice, hopper.as_ref(), span)
+    })
 }
 
 /// An f32 product on tensor cores, and again by multiply-adds where numbers could not be split.
@@ -118,18 +107,29 @@ fn lower_split<'a>(
     let done = lower_choice(cx, k, shape, &split.hopper.choice, Some(&split.hopper), span);
     own.into_iter().for_each(|(t, home)| *cx.home_mut(t) = home);
     done?;
-    let tile = &split.plain.tile;
-    let mut e = cx.emit(&format!("{}_exact", k.name));
+    exact(cx, &k.name, shape, &split.plain, flag);
+    Ok(())
+}
+
+/// Launches a kernel that makes a product as it was written, if there is a reason.
+pub(super) fn exact(
+    cx: &mut Lowering<'_>,
+    name: &str,
+    shape: &ContractShape,
+    plain: &Choice,
+    flag: BufferId,
+) {
+    let tile = &plain.tile;
+    let mut e = cx.emit(&format!("{name}_exact"));
     e.kernel.grid = [tile.count() as u32, 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
     e.kernel.min_blocks = 1;
     let noted = Expr::Load(Mem::Global(e.pointer(flag, false)), Box::new(lit32(0)));
-    e.if_then(cmp(CmpOp::Ne, noted, lit32(0)), |e| build(cx, e, shape, &split.plain, &[]));
+    e.if_then(cmp(CmpOp::Ne, noted, lit32(0)), |e| build(cx, e, shape, plain, &[]));
     cx.launch(e);
-    Ok(())
 }
 
-fn lower_choice<'a>(
+pub(super) fn lower_choice<'a>(
     cx: &mut Lowering<'a>,
     k: &'a PlanKernel,
     shape: &ContractShape,
@@ -190,14 +190,14 @@ fn lower_choice<'a>(
     Ok(())
 }
 
-fn span(graph: &Graph, k: &PlanKernel) -> Span {
+pub(super) fn span(graph: &Graph, k: &PlanKernel) -> Span {
     match k.stmts.first().map(|&s| &graph.stmts[s]) {
         Some(GraphStmt::Define(d)) => d.span,
         _ => Span::default(),
     }
 }
 
-fn shape<'a>(cx: &Lowering<'a>, k: &PlanKernel, span: Span) -> Result<ContractShape, Refusal> {
+pub(super) fn shape<'a>(cx: &Lowering<'a>, k: &PlanKernel, span: Span) -> Result<ContractShape, Refusal> {
     let shape = recognise_any(cx.graph, &cx.facts, &k.stmts).map_err(|why| {
         Refusal::new(span, format!("{} is no product for the form `contract`: {why}", k.name))
     })?;
@@ -211,7 +211,7 @@ fn shape<'a>(cx: &Lowering<'a>, k: &PlanKernel, span: Span) -> Result<ContractSh
 
 /// The tile where the main loop of sm_90a takes the product. Rows that are not one number are tried with the outermost
 /// digit as part of the batch.
-fn hopper_choice(
+pub(super) fn hopper_choice(
     cx: &Lowering,
     home: &dyn Fn(TensorId) -> Home,
     shape: &mut ContractShape,
@@ -227,7 +227,11 @@ fn hopper_choice(
         let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &few, home };
         let pick = &contract_few::pick;
         let found = contract_hopper::choose_by(&ground, cx.target, wishes, Copies::default(), pick)?;
-        if found.is_some() {
+        // Windows read their rows again and again: they are no stream, and larger blocks pay where their columns are full.
+        let windows = |h: &Hopper| {
+            h.a[0].map.pixels.is_some() && ContractShape::points(&few.n) >= contract_hopper::LEAST
+        };
+        if found.as_ref().is_some_and(|h| !windows(h)) {
             *shape = few;
             return Ok(found);
         }
@@ -489,6 +493,7 @@ fn build_hopper(
         };
         f(e, place, &steps);
     };
+    let note = h.note.map(|flag| e.pointer(flag, true));
     let by_lane = |e: &mut Emit, place: &Where| epilogue.store(e, &ground, place, &accs);
     let around = Around {
         each: &|e, number, f| match list {
@@ -508,6 +513,9 @@ fn build_hopper(
             }
         },
         epilogue: &|e, place, group| {
+            if let Some(flag) = note {
+                contract_groups::note(e, acc, len, flag);
+            }
             for (i, &other) in accs.iter().enumerate().skip(1) {
                 contract_mma::copy(e, acc, i as u32 * len, other, len);
             }
@@ -590,7 +598,10 @@ impl MainLoop<'_> {
         let tiles = contract_mma::prepare(e, tile, fold, a, b);
         let ty = self.shape.folds[self.index].ty;
         let registers = Registers::new(e, tile, fold, ty, acc);
-        let steps = block_steps(e, tile, fold, place);
+        let mut steps = block_steps(e, tile, fold, place);
+        if let Some(range) = loaders.iter().find_map(|l| l.range()) {
+            steps = contract_bounds::narrow(e, steps, range, fold.step);
+        }
         let ring = Ring { main: self, loaders: &loaders, place, steps, tiles: &tiles, registers: &registers };
         if fold.stages == 1 { ring.single(e) } else { ring.pipelined(e) }
     }

@@ -16,6 +16,7 @@ use super::hopper_store::{Lines, Output};
 use super::{Refusal, contract_codes, contract_few, contract_operand, contract_tail};
 use super::{hopper_join, hopper_pixels, hopper_ragged};
 use crate::ir::graph::{Graph, TensorId, Word};
+use crate::ir::program::BufferId;
 use crate::ir::tile::*;
 use crate::vocab::dtype::{DType, Ty};
 use crate::vocab::target::Target;
@@ -24,7 +25,7 @@ use crate::vocab::target::Target;
 pub(super) const SPARE: u32 = 2048;
 /// Rows or columns below which the other main loop is taken, the same for the larger of both, and terms, unless the
 /// settings ask for this one.
-const LEAST: i64 = 64;
+pub(super) const LEAST: i64 = 64;
 const LEAST_LARGER: i64 = 128;
 /// Stages beyond which staging tiles are worth more.
 const ENOUGH: u32 = 3;
@@ -34,7 +35,7 @@ const MEMORY: f64 = 3600.0;
 /// Products of a step and a result in a nanosecond: a step of 128 × 256 takes 730 of them.
 const PER_NANOSECOND: f64 = (128 * 256) as f64 / 730.0;
 /// Rows and columns from which any terms are enough.
-const LEAST_WIDE: i64 = 256;
+const LEAST_WIDE: i64 = 128;
 
 /// A line of a copy, as the products of so many results and a step: about 0.4 of them a cycle.
 const LINES: f64 = 80.0;
@@ -60,6 +61,8 @@ pub struct Hopper {
     pub scales: Option<Scales>,
     /// What it is thought to take, to be compared with others of the same product.
     pub cost: f64,
+    /// What is set if a sum is NaN.
+    pub note: Option<BufferId>,
 }
 
 /// Copies to read instead of tensors as they lie.
@@ -195,7 +198,8 @@ pub(super) fn choose_by(
     let b = all.iter().flat_map(|o| halves(boxes(&o.b, draft.n / draft.cluster), copies)).collect::<Vec<_>>();
     let tile = tile(ground, wishes, &draft, kind, &terms, &a[0], &b)?;
     let folds = all.iter().map(|o| o.choice.clone()).collect();
-    Ok(Some(Hopper { choice: Choice { tile, folds }, terms, a, b, output, scales, cost: draft.cost }))
+    let (note, cost) = (None, draft.cost);
+    Ok(Some(Hopper { choice: Choice { tile, folds }, terms, a, b, output, scales, cost, note }))
 }
 
 /// The parts of an operand.

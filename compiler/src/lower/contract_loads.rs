@@ -4,6 +4,7 @@
 //! What lies outside the operand, beyond the fold's last term or under a guard is zero in shared memory, in both
 //! operands, and is not read.
 
+use super::contract_bounds::{self, Range};
 use super::contract_coords::{
     Known, Place as Where, bind, both, clamp, digits, modulo, over, plus, row, scaled, times,
 };
@@ -51,6 +52,8 @@ struct State {
     offsets: Option<ArrayId>,
     checks: Vec<ArrayId>,
     inside: Option<ArrayId>,
+    /// Terms that count, of axes of which not all do.
+    ranges: Vec<Range>,
     stage: Option<ArrayId>,
 }
 
@@ -125,6 +128,11 @@ impl<'x> Loader<'x> {
             let rows = if self.unit_along_k() { self.side.block } else { self.side.block / unit };
             Deal::AlongRows(rows)
         }
+    }
+
+    /// The terms of the only fold axis that count, where not all do.
+    pub fn range(&self) -> Option<&Range> {
+        self.state.ranges.first().filter(|_| self.k.len() == 1)
     }
 
     /// Whether tiles pass through registers.
@@ -204,6 +212,8 @@ impl<'x> Loader<'x> {
         self.state.k0 = Some(e.named(&format!("{name}_k"), Ty::I32, k0));
         match self.source {
             Source::Plain(p) if !matches!(self.op.load, Load::Elements { .. }) => {
+                let bounds = contract_bounds::bounds(ground, self.c, self.factor).unwrap_or_default();
+                self.state.ranges = contract_bounds::ranges(e, self.shape, self.c, place, &bounds);
                 self.prepare_plain(e, ground, place, p)
             }
             _ => {
@@ -452,6 +462,12 @@ impl<'x> Loader<'x> {
             let x = e.named("at", Ty::I32, plus(at(*array), self.moved(term, steps, false)));
             let low = cmp(CmpOp::Ge, x.clone(), lit32(lo as i32));
             ok = both(ok, Some(and(low, cmp(CmpOp::Lt, x, lit32(hi as i32)))));
+        }
+        for r in &self.state.ranges {
+            let Some(at) = self.k.iter().position(|k| k.axis == r.axis) else { continue };
+            let n = term.digits[at].clone();
+            let counts = and(cmp(CmpOp::Ge, n.clone(), r.lo.clone()), cmp(CmpOp::Lt, n, r.hi.clone()));
+            ok = both(ok, Some(counts));
         }
         let (valid, some) = self.valid(e, place, &mn, &k, k0);
         ok = both(ok, some);

@@ -1,6 +1,7 @@
 //! What the operands of a sum of products are: which instruction their values fit, and whether a tile of them can
 //! be copied from memory as it lies.
 
+use super::contract_bounds;
 use super::contract_pattern::{ContractShape, Contraction, Digit, Factor};
 use super::index::{Facts, Interval};
 use crate::ir::graph::{Access, AxisId, Expr, ExprId, Graph, TensorId};
@@ -185,6 +186,15 @@ impl Ground<'_, '_> {
     /// Whether a factor whose shared-memory elements are `dtype` can be copied as it lies.
     pub fn source(&self, c: &Contraction, f: &Factor, dtype: DType) -> Source {
         self.plain(c, f, dtype).map_or(Source::Computed, Source::Plain)
+    }
+
+    /// The same where bounds of the fold's axes are all that a factor's conditions say; whether there are any.
+    pub fn source_in_bounds(&self, c: &Contraction, f: &Factor, dtype: DType) -> (Source, bool) {
+        if f.guards.is_empty() || contract_bounds::bounds(self, c, f).is_none() {
+            return (self.source(c, f, dtype), false);
+        }
+        let bare = Factor { exprs: f.exprs.clone(), guards: Vec::new() };
+        (self.source(c, &bare, dtype), true)
     }
 
     fn plain(&self, c: &Contraction, f: &Factor, dtype: DType) -> Option<PlainRead> {

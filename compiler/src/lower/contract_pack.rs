@@ -7,7 +7,7 @@
 //! the axis runs over the zeros too, so that no term needs a mask.
 
 use super::contract_operand::{Ground, Source, stored};
-use super::contract_pattern::{ContractShape, Contraction};
+use super::contract_pattern::{ContractShape, Contraction, Digit};
 use super::contract_tile::{Choice, Wishes, choose};
 use super::home::Home;
 use super::index::Interval;
@@ -23,20 +23,23 @@ use crate::vocab::dtype::DType;
 use girih_dsl::ast::Span;
 
 /// Floating-point operations per microsecond, in 10⁶, of a main loop whose operands are loaded element by element, and
-/// with copies of 16 bytes, as measured on an H200; between them, a guess for narrower copies.
+/// with copies of 16 and of 4 bytes, as measured on an H200; between them, a guess.
 const BY_ELEMENT: f64 = 28.0;
-const BY_WORD: f64 = 200.0;
+const BY_HALF: f64 = 200.0;
+const BY_WORD: f64 = 60.0;
 const BY_CHUNK: f64 = 370.0;
 /// Elements that a multiprocessor and a thread load one by one in a microsecond, from the same measurements: few rows are
 /// limited by these, not by their products.
 const ELEMENTS: f64 = 1800.0;
 const OF_A_THREAD: f64 = 16.0;
+/// Floating-point operations of the main loop of sm_90a in a microsecond, in 10⁶.
+const BY_BOX: f64 = 500.0;
 /// Bytes per microsecond that a copy moves and microseconds that a launch costs: both assumed, on the careful side.
 const COPY: f64 = 2.5e6;
 const LAUNCH: f64 = 4.0;
 
 /// An operand's other home.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Pack {
     pub tensor: TensorId,
     /// The home; its buffer is not made yet.
@@ -46,7 +49,23 @@ pub struct Pack {
     extent: i64,
 }
 
-/// The packs that pay for a kernel, the shape they leave, and the choice made for it.
+/// The dim that is innermost in a packed operand.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Inner {
+    /// What it is now, else the longest of the sum's.
+    Now,
+    /// That of the longest fold axis there.
+    Longest,
+    /// That of the longest axis of the operand's own side.
+    Own,
+    /// That of the fold axis of this number.
+    Term(usize),
+}
+
+/// Fold axes below which their terms do not make lines.
+const LEAST_LINE: i64 = 32;
+
+/// The packs that pay most for a kernel, the shape they leave, and the choice made for it.
 pub fn pack(
     cx: &Lowering,
     shape: &mut ContractShape,
@@ -55,73 +74,143 @@ pub fn pack(
     let home = |t: TensorId| cx.home(t).clone();
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
     let plain = choose(&ground, cx.target, wishes)?;
-    for along_k in [false, true] {
-        if let Some((choice, packs, padded)) = packed(cx, shape, wishes, &ground, &plain, along_k) {
-            *shape = padded;
-            return Ok((choice, packs));
+    let mut inner =
+        vec![(Inner::Now, false), (Inner::Longest, false), (Inner::Own, false), (Inner::Own, true)];
+    if let [c] = &shape.folds[..] {
+        let alone = |k: &usize| c.k[*k].extent >= LEAST_LINE || indexes_alone(cx.graph, c, *k);
+        inner.extend((0..c.k.len()).filter(alone).map(|k| (Inner::Term(k), true)));
+    }
+    let mut seen: Vec<Vec<Pack>> = Vec::new();
+    let mut best: Option<(f64, (Choice, Vec<Pack>, ContractShape))> = None;
+    for inner in inner {
+        let packs = wanted(&ground, &plain, inner);
+        if packs.is_empty() || seen.contains(&packs) {
+            continue;
+        }
+        seen.push(packs.clone());
+        let Some((time, choice, padded)) = packed(cx, shape, wishes, &ground, &packs, inner.0) else {
+            continue;
+        };
+        let least = best.as_ref().map_or(if always() { f64::MAX } else { main(cx, shape, &plain) }, |b| b.0);
+        if time < least {
+            best = Some((time, (choice, packs, padded)));
         }
     }
-    Ok((plain, Vec::new()))
+    let Some((_, (choice, packs, padded))) = best else { return Ok((plain, Vec::new())) };
+    *shape = padded;
+    Ok((choice, packs))
 }
 
-/// The choice with packed operands, if it is worth its copies.
+/// Whether a fold axis is an index of both factors by itself, as channels are.
+fn indexes_alone(graph: &Graph, c: &Contraction, k: usize) -> bool {
+    [&c.a, &c.b].iter().all(|f| match f.exprs[..] {
+        [id] => match graph.expr(id) {
+            GraphExpr::Read(r) => {
+                r.index.iter().any(|&i| matches!(graph.expr(i), GraphExpr::Axis(a) if *a == c.k[k].axis))
+            }
+            _ => false,
+        },
+        _ => false,
+    })
+}
+
+/// The choice with packed operands and the shape that they leave, if all is copied in whole runs; first the microseconds
+/// that it takes.
 fn packed(
     cx: &Lowering,
     shape: &ContractShape,
     wishes: &Wishes,
     ground: &Ground,
-    plain: &Choice,
-    along_k: bool,
-) -> Option<(Choice, Vec<Pack>, ContractShape)> {
-    let packs = wanted(ground, plain, along_k);
-    if packs.is_empty() {
-        return None;
-    }
+    packs: &[Pack],
+    inner: Inner,
+) -> Option<(f64, Choice, ContractShape)> {
     let mut padded = shape.clone();
-    pad_terms(cx.graph, ground, &mut padded, &packs);
+    pad_terms(cx.graph, ground, &mut padded, packs);
+    innermost_last(ground, &mut padded, packs);
     let other = |t: TensorId| {
         packs.iter().find(|p| p.tensor == t).map_or_else(|| (ground.home)(t), |p| p.home.clone())
     };
     let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &padded, home: &other };
     let choice = choose(&ground, cx.target, wishes).ok()?;
-    let pays = always() || pays(cx, shape, plain, &choice, &packs);
-    (all_copied(&choice) && pays).then_some((choice, packs, padded))
+    let hopper = super::contract::hopper_choice(cx, &other, &mut padded.clone(), wishes).ok()?;
+    let time = match &hopper {
+        Some(h) => work(shape) * h.choice.tile.folds[0].terms as f64 / by_boxes(h) / 1e6,
+        // Rows in runs are as good for the other main loop only where they are channels, which it cannot tell.
+        None if cx.target.wgmma && inner == Inner::Own => return None,
+        None if all_copied(&choice) => main(cx, shape, &choice),
+        None => return None,
+    };
+    Some((time + copies(cx.graph, packs), choice, padded))
 }
 
-/// Operands of tensor-core sums that could be copied in larger pieces from another home: contiguous along the dim
-/// along which they are now, or along K.
-fn wanted(ground: &Ground, choice: &Choice, along_k: bool) -> Vec<Pack> {
+/// Floating-point operations of the main loop of sm_90a in a microsecond, in 10⁶: short lines are slower to copy.
+fn by_boxes(h: &super::contract_hopper::Hopper) -> f64 {
+    BY_BOX * (h.terms.line as f64 / h.terms.step as f64).sqrt()
+}
+
+/// Operands of tensor-core sums that could be copied in larger pieces from another home, whose innermost dim is said; with
+/// `both` the sum's other operand, too, if that lies otherwise. Empty where all are copied in such pieces as they lie.
+fn wanted(ground: &Ground, choice: &Choice, (inner, both): (Inner, bool)) -> Vec<Pack> {
     let mut packs: Vec<Pack> = Vec::new();
+    let wide = |load: Load| matches!(load, Load::Async(16) | Load::Vector(_));
+    if choice.tile.folds.iter().all(|f| wide(f.a.load) && wide(f.b.load)) {
+        return packs;
+    }
     for (i, c) in ground.shape.folds.iter().enumerate() {
         let fold = &choice.tile.folds[i];
         if !matches!(fold.math, Math::Mma { .. }) {
             return Vec::new();
         }
         let (da, db) = stored(fold.math);
-        for (load, source, dtype) in
-            [(fold.a.load, &choice.folds[i].a, da), (fold.b.load, &choice.folds[i].b, db)]
+        let own = [&ground.shape.m, &ground.shape.n].map(|side| {
+            let axes = &ground.shape.stmts[c.stmt].axes;
+            side.iter().map(|d| (axes[d.out], d.extent)).collect::<Vec<_>>()
+        });
+        for (load, source, dtype, own) in
+            [(fold.a.load, &choice.folds[i].a, da, &own[0]), (fold.b.load, &choice.folds[i].b, db, &own[1])]
         {
-            let (Source::Plain(p), false) = (source, matches!(load, Load::Async(16) | Load::Vector(_)))
-            else {
-                continue;
-            };
+            let (Source::Plain(p), false) = (source, wide(load) && !both) else { continue };
             if packs.iter().any(|q| q.tensor == p.tensor) {
                 continue;
             }
-            packs.extend(other_home(ground, c, p.tensor, &p.index, dtype, along_k));
+            let pack = other_home(ground, c, p.tensor, (&p.index, own), dtype, inner);
+            let lies = |q: &Pack| wide(load) && ground.strides(p.tensor)[q.inner] == 1;
+            packs.extend(pack.filter(|q| !lies(q)));
         }
     }
     packs
 }
 
-/// The home for an operand: contiguous along the dim it is contiguous along now, or along K where it must be.
+/// Packs that let every operand of the sums lie along K, for the main loop of sm_90a.
+pub fn for_boxes(cx: &Lowering, shape: &ContractShape) -> Vec<Pack> {
+    let home = |t: TensorId| cx.home(t).clone();
+    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
+    let mut packs: Vec<Pack> = Vec::new();
+    for c in &shape.folds {
+        let bounded = super::hopper_ragged::bounds(&ground, c);
+        let c = bounded.as_ref().map_or(c, |b| &b.0);
+        for f in [&c.a, &c.b] {
+            for dtype in [DType::F16, DType::BF16] {
+                let Source::Plain(p) = ground.source(c, f, dtype) else { continue };
+                let pack = other_home(&ground, c, p.tensor, (&p.index, &[]), dtype, Inner::Longest);
+                let turned = |q: &Pack| ground.strides(p.tensor)[q.inner] != 1;
+                let new = packs.iter().all(|q| q.tensor != p.tensor);
+                packs.extend(pack.filter(|q| new && turned(q)));
+            }
+        }
+    }
+    packs
+}
+
+/// The home for an operand: contiguous along the dim that is said, or along K where it must be. `own`: the output axes of
+/// its side and their extents.
 pub fn other_home(
     ground: &Ground,
     c: &Contraction,
     tensor: TensorId,
-    index: &[ExprId],
+    (index, own): (&[ExprId], &[(AxisId, i64)]),
     dtype: DType,
-    along_k: bool,
+    inner: Inner,
 ) -> Option<Pack> {
     let t = ground.graph.tensor(tensor);
     let strides = ground.strides(tensor);
@@ -130,8 +219,17 @@ pub fn other_home(
         ground.linear(index[d], &[a]).is_some_and(|m| m.get(&a).is_some_and(|v| *v == 1))
     };
     let along = |d: usize| c.k.iter().filter(|k| one(d, k.axis)).map(|k| k.extent).max();
-    let k_dim = (0..t.dims.len()).filter_map(|d| Some((along(d)?, d))).max().map(|(_, d)| d);
-    let inner = if dtype.bits() == 16 && !along_k { now.or(k_dim)? } else { k_dim? };
+    let longest = |along: &dyn Fn(usize) -> Option<i64>| {
+        (0..t.dims.len()).filter_map(|d| Some((along(d)?, d))).max().map(|(_, d)| d)
+    };
+    let k_dim = longest(&along);
+    let inner = match inner {
+        _ if dtype.bits() != 16 => k_dim?,
+        Inner::Now => now.or(k_dim)?,
+        Inner::Longest => k_dim?,
+        Inner::Own => longest(&|d| own.iter().filter(|a| one(d, a.0)).map(|a| a.1).max())?,
+        Inner::Term(k) => (0..t.dims.len()).find(|&d| one(d, c.k[k].axis))?,
+    };
     let size = (dtype.bits() / 8) as i64;
     let n = t.dims[inner];
     let extent = match n {
@@ -181,34 +279,56 @@ fn pad_terms(graph: &Graph, ground: &Ground, shape: &mut ContractShape, packs: &
     }
 }
 
+/// Lets the axis along which a packed operand's rows are neighbours now be the last of its side.
+fn innermost_last(ground: &Ground, shape: &mut ContractShape, packs: &[Pack]) {
+    for c in shape.folds.clone() {
+        let axes = shape.stmts[c.stmt].axes.clone();
+        for (f, side) in [(&c.a, &mut shape.m), (&c.b, &mut shape.n)] {
+            let [id] = f.exprs[..] else { continue };
+            let GraphExpr::Read(r) = ground.graph.expr(id) else { continue };
+            let Some(p) = packs.iter().find(|p| p.tensor == r.tensor) else { continue };
+            let near = |d: &Digit| matches!(ground.graph.expr(r.index[p.inner]), GraphExpr::Axis(a) if *a == axes[d.out]);
+            if let Some(at) = side.iter().position(near) {
+                let digit = side.remove(at);
+                side.push(digit);
+            }
+        }
+    }
+}
+
 /// Whether every operand is copied as it lies: only then may terms run over padding.
 fn all_copied(choice: &Choice) -> bool {
     let wide = |l: Load| matches!(l, Load::Async(8 | 16));
     choice.tile.folds.iter().all(|f| wide(f.a.load) && wide(f.b.load))
 }
 
-/// Whether the copies cost less than they save.
-fn pays(cx: &Lowering, shape: &ContractShape, plain: &Choice, packed: &Choice, packs: &[Pack]) -> bool {
-    let points: f64 =
-        [&shape.batch, &shape.m, &shape.n].iter().map(|d| ContractShape::points(d) as f64).product();
-    let time = |choice: &Choice| -> f64 {
-        let tile = &choice.tile;
-        let waves = (tile.count() as f64 / cx.target.sms as f64).max(1.0);
-        let rows = |block: u32, load: Load| if matches!(load, Load::Elements { .. }) { block } else { 0 };
-        let folds = tile.folds.iter().map(|f| {
-            let slowest = [f.a.load, f.b.load].map(speed).into_iter().fold(f64::MAX, f64::min);
-            let one_by_one = rows(tile.m.block, f.a.load) + rows(tile.n.block, f.b.load);
-            let elements = one_by_one as f64 * f.terms as f64 / tile.split as f64;
-            let rate = (OF_A_THREAD * tile.threads as f64 * waves).min(ELEMENTS);
-            (2.0 * points * f.terms as f64 / slowest / 1e6).max(waves * elements / rate)
-        });
-        folds.sum()
-    };
-    let copies = packs.iter().map(|p| {
-        let from = cx.graph.tensor(p.tensor).dims.iter().product::<i64>();
-        (from + p.home.len) as f64 * p.home.dtype.bits() as f64 / 8.0 / COPY + LAUNCH
+/// Twice the results of a sum: floating-point operations for each of its terms.
+fn work(shape: &ContractShape) -> f64 {
+    2.0 * [&shape.batch, &shape.m, &shape.n].iter().map(|d| ContractShape::points(d) as f64).product::<f64>()
+}
+
+/// Microseconds of a choice's main loop.
+fn main(cx: &Lowering, shape: &ContractShape, choice: &Choice) -> f64 {
+    let tile = &choice.tile;
+    let waves = (tile.count() as f64 / cx.target.sms as f64).max(1.0);
+    let rows = |block: u32, load: Load| if matches!(load, Load::Elements { .. }) { block } else { 0 };
+    let folds = tile.folds.iter().map(|f| {
+        let slowest = [f.a.load, f.b.load].map(speed).into_iter().fold(f64::MAX, f64::min);
+        let one_by_one = rows(tile.m.block, f.a.load) + rows(tile.n.block, f.b.load);
+        let elements = one_by_one as f64 * f.terms as f64 / tile.split as f64;
+        let rate = (OF_A_THREAD * tile.threads as f64 * waves).min(ELEMENTS);
+        (work(shape) * f.terms as f64 / slowest / 1e6).max(waves * elements / rate)
     });
-    time(packed) + copies.sum::<f64>() < time(plain)
+    folds.sum()
+}
+
+/// Microseconds of copies.
+fn copies(graph: &Graph, packs: &[Pack]) -> f64 {
+    let one = |p: &Pack| {
+        let from = graph.tensor(p.tensor).dims.iter().product::<i64>();
+        (from + p.home.len) as f64 * p.home.dtype.bits() as f64 / 8.0 / COPY + LAUNCH
+    };
+    packs.iter().map(one).sum()
 }
 
 // Small tests ask for packs that would not pay.
@@ -228,6 +348,7 @@ fn always() -> bool {
 fn speed(load: Load) -> f64 {
     match load {
         Load::Async(16) | Load::Vector(16) => BY_CHUNK,
+        Load::Async(8) | Load::Vector(8) => BY_HALF,
         Load::Async(_) | Load::Vector(_) => BY_WORD,
         Load::Elements { .. } => BY_ELEMENT,
         Load::Boxes | Load::Pixels => BY_CHUNK,

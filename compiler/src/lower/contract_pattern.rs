@@ -18,6 +18,9 @@ use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
 use std::collections::BTreeSet;
 
+/// Values of an axis that bounds terms, up to which they may be products of their own.
+const FEW_BOUNDS: i64 = 8;
+
 /// The shape of these statements as one `contract` kernel, or why there is none. Products without an M or an N axis
 /// are left to other forms.
 pub fn recognise(graph: &Graph, stmts: &[usize]) -> Result<ContractShape, String> {
@@ -510,10 +513,30 @@ impl Split<'_, '_> {
                 _ => Part::Batch,
             };
             let parts: Vec<Part> = (0..axes.len()).map(part).collect();
-            let batch = (0..axes.len()).filter(|&p| parts[p] == Part::Batch).map(|p| axes[p].extent.max(1));
-            (batch.fold(1i64, i64::saturating_mul), parts)
+            parts
         };
-        Ok((1..1usize << (sets.len() - 1)).map(way).collect())
+        let mut ways: Vec<Vec<Part>> = (1..1usize << (sets.len() - 1)).map(way).collect();
+        // Few values of an axis that bounds the terms may be products of their own.
+        let bounds = self.bounding(raw);
+        if !bounds.is_empty() && bounds.iter().all(|&p| axes[p].extent <= FEW_BOUNDS) {
+            let apart = |parts: &Vec<Part>| {
+                let part = |p: usize| if bounds.contains(&p) { Part::Batch } else { parts[p] };
+                (0..parts.len()).map(part).collect::<Vec<Part>>()
+            };
+            let new: Vec<Vec<Part>> = ways.iter().map(apart).collect();
+            ways.extend(new.into_iter().filter(|w| w.contains(&Part::M) && w.contains(&Part::N)));
+        }
+        let cost = |parts: &Vec<Part>| {
+            let batch = (0..axes.len()).filter(|&p| parts[p] == Part::Batch).map(|p| axes[p].extent.max(1));
+            batch.fold(1i64, i64::saturating_mul)
+        };
+        Ok(ways.into_iter().map(|parts| (cost(&parts), parts)).collect())
+    }
+
+    /// The output axes that bound a sum's fold axes.
+    fn bounding(&self, raw: &Raw) -> BTreeSet<usize> {
+        let bounds = raw.masks.iter().filter(|g| matches!(g, Guard::AtLeast(..) | Guard::Below(..)));
+        bounds.flat_map(|&g| self.outs(raw.stmt, Self::guard_expr(g))).collect()
     }
 
     /// Shares out one sum's factors and guards under an assignment.

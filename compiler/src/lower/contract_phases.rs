@@ -9,7 +9,7 @@
 use super::contract_pack::Pack;
 use super::contract_pattern::{self, ContractShape};
 use super::hopper_gather::{Affine, affine};
-use super::{Home, Lowering, Refusal, contract};
+use super::{Home, Lowering, Refusal, contract, contract_boxes};
 use crate::ir::graph::*;
 use crate::ir::plan::{Form, Plan, PlanKernel};
 use crate::pass::inline::outer_folds;
@@ -71,7 +71,7 @@ pub fn lower(cx: &mut Lowering<'_>, k: &PlanKernel) -> Option<Result<(), Refusal
     let phases = split(cx.graph, d, &k.name)?;
     if phases.len() > 1
         && let Some(p) = phase(cx.graph, d, &periods(cx.graph, d)?, Phases::Ragged, &k.name)
-        && let Some(done) = one(cx, d, &p, contract::lower_as_it_lies)
+        && let Some(done) = one(cx, d, &p, contract_boxes::lower_by_boxes)
     {
         return Some(done);
     }
@@ -116,7 +116,7 @@ fn one<R>(
 }
 
 /// A tensor's home with some dims as two: every `period`-th place, and the place within a period.
-fn view(own: &Home, periods: &[(usize, i64)]) -> Home {
+pub(super) fn view(own: &Home, periods: &[(usize, i64)]) -> Home {
     let mut strides = Vec::new();
     for (d, &s) in own.strides.iter().enumerate() {
         match periods.iter().find(|p| p.0 == d) {
@@ -254,14 +254,14 @@ fn phase(graph: &Graph, d: &Define, periods: &BTreeMap<usize, i64>, at: Phases, 
 }
 
 /// A new axis like another over a literal range.
-fn range(g: &mut Graph, like: AxisId, lo: i64, hi: i64) -> AxisId {
+pub(super) fn range(g: &mut Graph, like: AxisId, lo: i64, hi: i64) -> AxisId {
     let (name, span) = (g.axis(like).name.clone(), g.axis(like).span);
     let (lo, hi) = (g.int(lo), g.int(hi));
     g.new_axis(name, lo, hi, span)
 }
 
 /// The target with some dims as two.
-fn viewed(g: &mut Graph, target: TensorId, split: &[(usize, i64)]) -> TensorId {
+pub(super) fn viewed(g: &mut Graph, target: TensorId, split: &[(usize, i64)]) -> TensorId {
     let mut t = g.tensor(target).clone();
     let (mut dims, mut lo) = (Vec::new(), Vec::new());
     for d in 0..t.dims.len() {
@@ -298,8 +298,15 @@ fn chosen_terms(g: &mut Graph, e: ExprId, phases: Phases) -> Option<Option<ExprI
         let counts = at.axes.iter().filter(|(_, v)| *v % by != 0).map(|(&a, &v)| (a, v));
         let counts: Vec<(AxisId, i64)> = counts.collect();
         let (own, around): (Vec<_>, Vec<_>) = counts.into_iter().partition(|(a, _)| f.axes.contains(a));
+        let is_new = |a: &AxisId| moved.iter().all(|m: &(AxisId, ExprId)| m.0 != *a);
         let (axis, coefficient) = match own[..] {
             [] if around.is_empty() && at.constant.rem_euclid(by) == 0 => continue,
+            // The phase alone decides: all terms or none, of any axis.
+            [] => {
+                let spoken = |a: &AxisId| is_new(a) && at.axes.contains_key(a);
+                let axis = f.axes.iter().copied().find(spoken);
+                (axis.or_else(|| f.axes.iter().copied().find(is_new))?, 0)
+            }
             [(axis, v)] if moved.iter().all(|m: &(AxisId, ExprId)| m.0 != axis) => (axis, v),
             _ => return None,
         };
@@ -400,7 +407,7 @@ fn exact_quotient(g: &Graph, e: ExprId) -> Option<Affine> {
 }
 
 /// An affine index as an expression.
-fn build(g: &mut Graph, at: &Affine) -> ExprId {
+pub(super) fn build(g: &mut Graph, at: &Affine) -> ExprId {
     let mut sum: Option<ExprId> = None;
     let mut add = |g: &mut Graph, f: Func, x: ExprId| {
         sum = Some(match sum {

@@ -8,7 +8,7 @@
 
 use super::contract_hopper::{self, Copies, Hopper};
 use super::contract_operand::{Ground, Source};
-use super::contract_pack::{Pack, other_home};
+use super::contract_pack::{Inner, Pack, other_home};
 use super::contract_pattern::ContractShape;
 use super::contract_tile::{self, Choice, Wishes};
 use super::home::Home;
@@ -55,7 +55,8 @@ pub fn choose(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Result<O
     for f in [&c.a, &c.b] {
         let Source::Plain(p) = ground.source(c, f, DType::F32) else { return Ok(None) };
         if !packs.iter().any(|q| q.tensor == p.tensor) {
-            let Some(pack) = other_home(&ground, c, p.tensor, &p.index, DType::F32, false) else {
+            let Some(pack) = other_home(&ground, c, p.tensor, (&p.index, &[]), DType::F32, Inner::Longest)
+            else {
                 return Ok(None);
             };
             packs.push(pack);
@@ -78,7 +79,7 @@ pub fn choose(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Result<O
 }
 
 /// Whether the results may be written twice: what they hold before is not read.
-fn fresh(cx: &Lowering, shape: &ContractShape) -> bool {
+pub(super) fn fresh(cx: &Lowering, shape: &ContractShape) -> bool {
     shape.stmts.iter().all(|s| match &cx.graph.stmts[s.stmt] {
         GraphStmt::Define(d) => {
             let t = cx.graph.tensor(d.target);
@@ -122,12 +123,7 @@ pub fn apply(
     split: &Split,
     span: Span,
 ) -> Result<(Vec<(TensorId, Home)>, BufferId), Refusal> {
-    let flag = cx.workspace(format!("{name}_unsplit"), DType::I32, &[1]);
-    launch_points(cx, &format!("{name}_begin"), &[1], span, |e, _| {
-        e.know_buffer(flag, "unsplit", DType::I32, 1);
-        let mem = Mem::Global(e.pointer(flag, true));
-        e.push(Stmt::Store(mem, lit32(0), lit32(0)));
-    })?;
+    let flag = begin(cx, name, span)?;
     let mut own = Vec::new();
     for p in &split.packs {
         let label = format!("{}_parts", cx.graph.tensor(p.tensor).name);
@@ -137,6 +133,17 @@ pub fn apply(
         own.push((p.tensor, std::mem::replace(cx.home_mut(p.tensor), home)));
     }
     Ok((own, flag))
+}
+
+/// A flag that is 0 before the product begins.
+pub(super) fn begin(cx: &mut Lowering<'_>, name: &str, span: Span) -> Result<BufferId, Refusal> {
+    let flag = cx.workspace(format!("{name}_unsplit"), DType::I32, &[1]);
+    launch_points(cx, &format!("{name}_begin"), &[1], span, |e, _| {
+        e.know_buffer(flag, "unsplit", DType::I32, 1);
+        let mem = Mem::Global(e.pointer(flag, true));
+        e.push(Stmt::Store(mem, lit32(0), lit32(0)));
+    })?;
+    Ok(flag)
 }
 
 /// A thread 4 neighbours of the parts' innermost dim.

@@ -173,6 +173,8 @@ struct Lie {
     along_k: bool,
     /// The output axis or fold axis of the neighbours, for plain reads with any.
     run: Option<AxisId>,
+    /// Whether only terms within bounds count.
+    bounded: bool,
 }
 
 fn draft(ground: &Ground, c: &Contraction, math: Math, wishes: &Wishes) -> Draft {
@@ -185,7 +187,7 @@ fn draft(ground: &Ground, c: &Contraction, math: Math, wishes: &Wishes) -> Draft
 }
 
 fn lie(ground: &Ground, c: &Contraction, f: &Factor, dtype: DType, rows: &[Digit]) -> Lie {
-    let source = ground.source(c, f, dtype);
+    let (source, bounded) = ground.source_in_bounds(c, f, dtype);
     let name = name_of(ground, f);
     if let Source::Plain(p) = &source {
         let k = p.k.iter().filter(|(_, s)| *s == 1).map(|(a, _)| *a);
@@ -194,9 +196,9 @@ fn lie(ground: &Ground, c: &Contraction, f: &Factor, dtype: DType, rows: &[Digit
         let row = rows.last().filter(|d| d.stride == 1).map(|d| stmt.axes[d.out]);
         let row = row.filter(|&a| ground.along(p, a) == Some(1));
         let along_k = k.is_some() || row.is_none();
-        return Lie { name, dtype, along_k, run: k.or(row), source };
+        return Lie { name, dtype, along_k, run: k.or(row), source, bounded };
     }
-    Lie { along_k: ground.prefers_k(c, f, rows), run: None, source, name, dtype }
+    Lie { along_k: ground.prefers_k(c, f, rows), run: None, source, name, dtype, bounded }
 }
 
 fn name_of(ground: &Ground, f: &Factor) -> String {
@@ -575,6 +577,10 @@ impl Placing<'_, '_, '_> {
     fn load(&self, lie: &Lie, side: &Side, digits: &[Digit], k_major: bool, size: u32) -> Load {
         let computed = Load::Elements { lanes_along_k: lie.along_k };
         let Source::Plain(p) = &lie.source else { return computed };
+        // A run along K may cross a bound.
+        if lie.bounded && (lie.along_k || k_major) {
+            return computed;
+        }
         // Rows of the FMA layout run along M or N: what is contiguous along K is moved element by element.
         let crosses = !matches!(self.math, Math::Mma { .. }) && lie.along_k;
         let bytes = if crosses {

@@ -9,6 +9,7 @@
 use super::contract_border::Border;
 use super::contract_operand::{Ground, PlainRead};
 use super::contract_pattern::{Contraction, Digit};
+use super::hopper_index::Index;
 use super::hopper_pixels::{self, Window};
 use super::hopper_ragged::Ragged;
 use crate::ir::graph::{AxisId, Expr, ExprId, Graph, TensorId};
@@ -434,37 +435,40 @@ impl Dim {
             let dim = Dim { stride, size, checked, constant: -lo, chosen: true, rows, k, batch };
             return (!checked).then_some(dim);
         }
-        let mut at = affine(ground.graph, index)?;
-        let mut constant = at.constant - lo;
+        let mut at = Index::of(ground.graph, index)?;
         // Every axis starts at its lowest value.
-        let mut take = |axis: AxisId, lo: i64| {
-            let by = at.axes.remove(&axis).unwrap_or(0);
-            constant += by * lo;
-            by
-        };
-        let k = c.k.iter().enumerate().map(|(i, k)| (i, take(k.axis, k.lo)));
-        let k: BTreeMap<usize, i64> = k.filter(|x| x.1 != 0 && c.k[x.0].extent > 1).collect();
-        let mut digits = |digits: &[Digit]| -> Option<BTreeMap<usize, i64>> {
-            let mut of = BTreeMap::new();
-            for (i, d) in digits.iter().enumerate() {
-                let out = &shape.axes[d.out];
-                let by = take(shape.stmts[c.stmt].axes[d.out], out.lo);
-                let whole = d.stride == 1 && d.extent == out.extent;
-                match by {
-                    0 => {}
-                    _ if !whole => return None,
-                    _ if d.extent > 1 => {
-                        of.insert(i, by);
-                    }
-                    _ => {}
-                }
+        let mut constant = at.constant - lo;
+        let mut of_terms = BTreeMap::new();
+        for (i, k) in c.k.iter().enumerate() {
+            let by = at.axes.remove(&k.axis).unwrap_or(0);
+            constant += by * k.lo;
+            if by != 0 && k.extent > 1 {
+                of_terms.insert(i, by);
             }
-            Some(of)
+        }
+        let k = of_terms;
+        let own = &shape.stmts[c.stmt].axes;
+        let digits = |digits: &[Digit]| -> Option<BTreeMap<usize, i64>> {
+            let by = digits.iter().map(|d| at.by(own[d.out], d));
+            let by = by.collect::<Option<Vec<i64>>>()?;
+            Some((0..).zip(by).filter(|&(i, by)| by != 0 && digits[i].extent > 1).collect())
         };
-        let rows = digits(rows)?;
-        let batch = digits(&shape.batch)?;
-        let rest = at.axes.values().any(|&by| by != 0);
-        (!rest).then_some(Dim { stride, size, checked, constant, chosen: false, rows, k, batch })
+        let (of_rows, batch) = (digits(rows)?, digits(&shape.batch)?);
+        for (p, axis) in own.iter().enumerate() {
+            constant +=
+                at.settle(*axis, &shape.axes[p], rows.iter().chain(&shape.batch).filter(|d| d.out == p))?;
+        }
+        let rows = of_rows;
+        (at.axes.is_empty() && at.quotients.is_empty()).then_some(Dim {
+            stride,
+            size,
+            checked,
+            constant,
+            chosen: false,
+            rows,
+            k,
+            batch,
+        })
     }
 }
 

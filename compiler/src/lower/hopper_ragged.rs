@@ -4,7 +4,7 @@
 use super::contract_coords::{Place as Where, modulo, over, plus, times};
 use super::contract_operand::Ground;
 use super::contract_pattern::{Contraction, Guard};
-use super::hopper_gather::{Terms, affine};
+use super::hopper_gather::{Group, Terms, affine};
 use super::scalar::{Emit, Num, int_op, lit32};
 use crate::ir::simt::{Expr, IntOp, Ty};
 
@@ -50,6 +50,13 @@ impl Terms {
     /// The order of terms with some groups' bounds, if they can be followed: groups of one axis around the lines, and
     /// lines as long as a step.
     pub fn with_bounds(mut self, bounds: Vec<Ragged>) -> Option<Terms> {
+        // An axis that has one value or none is no number of lines so far.
+        let new = |t: &Terms, b: &Ragged| t.groups.iter().all(|g| !g.axes.contains(&b.at));
+        for b in &bounds {
+            if new(&self, b) {
+                self.groups.insert(0, Group { axes: vec![b.at], extent: 1 });
+            }
+        }
         for b in bounds {
             let at = self.outer().iter().position(|g| g.axes == [b.at])?;
             self.ragged.push(Ragged { at, ..b });

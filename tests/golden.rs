@@ -40,6 +40,9 @@ const LARGE: &[(&str, &str, &str)] = &[
     ("nn", "layernorm", "T=bf16 M=4096 N=4096"),
     ("attention", "attention", "T=bf16 B=2 H=4 G=4 S=1024 L=1024 D=128 E=128"),
     ("conv", "conv2d", "T=f16 N=8 C=64 H=56 W=56 F=64 R=3 S=3 pad=1"),
+    ("conv", "conv2d_grouped", "T=f16 N=8 C=256 H=28 W=28 F=256 R=3 S=3 groups=32 pad=1"),
+    ("conv", "conv2d_grad_w", "T=bf16 N=32 C=64 H=56 W=56 F=64 R=3 S=3 P=56 Q=56 pad=1"),
+    ("conv", "conv2d_grad_x", "T=f16 N=8 C=128 H=28 W=28 F=256 R=3 S=3 P=14 Q=14 stride=2 pad=1"),
 ];
 
 /// An op of the library with sizes, dtypes and consts as `NAME=VALUE`; numbers that are sizes bind those.

@@ -67,7 +67,7 @@ fn kernels<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> 
         return lower_choice(cx, k, &shape, &h.choice, Some(&h), span);
     }
     if let Some(groups) = Groups::of(cx, k, &shape, &wishes)
-        && let Some(done) = groups.lower(cx, &k.name, &shape, span)
+        && let Some(done) = groups.lower(cx, &k.name, span)
     {
         return done;
     }
@@ -313,9 +313,19 @@ fn lower_codes<'a>(
 pub fn tile(cx: &mut Lowering<'_>, k: &PlanKernel) -> Result<Tile, Refusal> {
     let span = span(cx.graph, k);
     match shape(cx, k, span) {
-        Ok(shape) => tile_of(cx, k, shape, span),
+        Ok(shape) => match tile_of_groups(cx, k, &shape, span) {
+            Some(tile) => Ok(tile),
+            None => tile_of(cx, k, shape, span),
+        },
         Err(why) => contract_phases::first(cx, k, tile).unwrap_or(Err(why)),
     }
+}
+
+/// The tile of the product that groups are together, if they are one.
+fn tile_of_groups(cx: &mut Lowering<'_>, k: &PlanKernel, shape: &ContractShape, span: Span) -> Option<Tile> {
+    let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
+    let own = hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape.clone(), &wishes).ok()?;
+    own.is_none().then(|| Groups::of(cx, k, shape, &wishes)?.tile(cx)).flatten()
 }
 
 fn tile_of(cx: &Lowering<'_>, k: &PlanKernel, mut shape: ContractShape, span: Span) -> Result<Tile, Refusal> {
@@ -556,7 +566,7 @@ fn in_pieces(h: &Hopper, listed: bool) -> bool {
     let tile = &h.choice.tile;
     let whole = tile.split == 1 && tile.join == 1 && tile.tail.is_none() && h.terms.ragged.is_empty();
     let promoted = matches!(tile.folds[0].math, Math::Wgmma { promote: true, .. });
-    whole && !promoted && !listed && h.output.is_some() && tile.folds.len() == 1
+    whole && !promoted && !listed && h.note.is_none() && h.output.is_some() && tile.folds.len() == 1
 }
 
 /// Shared arrays, used again by later sums of the same dtype.

@@ -6,19 +6,20 @@
 //! all sums again as they were written.
 
 use super::contract_epilogue::unrolled;
-use super::contract_operand::Ground;
+use super::contract_pack::Pack;
 use super::contract_pattern::{ContractShape, Digit};
 use super::contract_phases::{build, range, view, viewed};
-use super::contract_tile::{self, Choice, Wishes};
+use super::contract_tile::{Choice, Wishes};
 use super::home::Home;
 use super::hopper_gather::Affine;
 use super::hopper_index::Index;
 use super::scalar::{Emit, cmp, lit32};
-use super::{Lowering, Refusal, contract, contract_boxes, contract_split, map};
+use super::{Lowering, Refusal, contract, contract_boxes, contract_pack, contract_split, map};
 use crate::ir::graph::*;
 use crate::ir::plan::{Form, Plan, PlanKernel};
 use crate::ir::program::BufferId;
 use crate::ir::simt::{ArrayId, AtomicOp, CmpOp, Expr as Simt, Mem, ParamId, Stmt as SimtStmt, Ty as SimtTy};
+use crate::ir::tile::Tile;
 use crate::pass::subst::Subst;
 use crate::vocab::dtype::{DType, Ty, Value};
 use crate::vocab::func::Func;
@@ -45,8 +46,8 @@ pub struct Groups {
     weights: TensorId,
     /// The dim of filters in the results, and how many are together.
     filters: (usize, i64),
-    /// The product as it was written.
-    plain: Choice,
+    /// The product as it was written, with the copies of its operands.
+    plain: (ContractShape, Choice, Vec<Pack>),
 }
 
 /// What a sum of groups looks like.
@@ -89,9 +90,10 @@ impl Groups {
         if points * (shape.folds[0].terms() as f64) < LEAST_WORK {
             return None;
         }
-        let home = |t: TensorId| cx.home(t).clone();
-        let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
-        let plain = contract_tile::choose(&ground, cx.target, wishes).ok().filter(|c| c.tile.split == 1)?;
+        let mut own = shape.clone();
+        let (plain, packs) =
+            contract_pack::pack(cx, &mut own, wishes).ok().filter(|c| c.0.tile.split == 1)?;
+        let plain = (own, plain, packs);
         let together = together(&parts)?;
         let (plan, target, spread) = dense(cx.graph, d, &parts, together, &k.name)?;
         let (before, own) = spreading(cx.graph, &parts, together, &plan.graph, spread, &k.name, d.span);
@@ -100,22 +102,13 @@ impl Groups {
     }
 
     /// Lowers the kernel so, if the main loop of sm_90a takes the dense product.
-    pub fn lower(
-        &self,
-        cx: &mut Lowering<'_>,
-        name: &str,
-        shape: &ContractShape,
-        span: Span,
-    ) -> Option<Result<(), Refusal>> {
-        let t = self.plan.graph.tensor(self.spread);
-        let (len, dtype) = (t.dims.iter().product::<i64>(), t.dtype);
-        let mut strides = vec![1; t.dims.len()];
-        (0..t.dims.len() - 1).rev().for_each(|d| strides[d] = strides[d + 1] * t.dims[d + 1]);
-        let mut home = Home { buffer: BufferId(u32::MAX), dtype, strides, len, align: 256, ring: None };
+    pub fn lower(&self, cx: &mut Lowering<'_>, name: &str, span: Span) -> Option<Result<(), Refusal>> {
+        let mut home = self.spread_home();
         let (own, mut hopper, packs) =
             self.dense(cx, &home, |inner, kernel| contract_boxes::by_boxes(inner, kernel))?;
-        let label = format!("{name}_{}", t.name);
-        home.buffer = cx.workspace(label, dtype, &[len]);
+        let label = format!("{name}_{}", self.plan.graph.tensor(self.spread).name);
+        home.buffer = cx.workspace(label, home.dtype, &[home.len]);
+        let around = cx.packed.replace(Vec::new());
         let flag = contract_split::begin(cx, name, span);
         let done = flag.and_then(|flag| {
             self.spread(cx, &home)?;
@@ -123,10 +116,30 @@ impl Groups {
             self.dense(cx, &home, |inner, kernel| {
                 contract_boxes::lower_boxes(inner, kernel, &own, &hopper, &packs)
             })?;
-            contract::exact(cx, name, shape, &self.plain, flag);
-            Ok(())
+            let (shape, plain, packs) = &self.plain;
+            contract_boxes::with_packs(cx, &format!("{name}_exact"), packs, span, |cx| {
+                contract::exact(cx, name, shape, plain, flag);
+                Ok(())
+            })
         });
+        cx.packed = around;
         Some(done)
+    }
+
+    /// The tile of the dense product, if the main loop of sm_90a takes it.
+    pub fn tile(&self, cx: &mut Lowering<'_>) -> Option<Tile> {
+        let home = self.spread_home();
+        let found = self.dense(cx, &home, |inner, kernel| contract_boxes::by_boxes(inner, kernel));
+        found.map(|f| f.1.choice.tile)
+    }
+
+    /// Where the spread filters are, in a buffer that is not made yet.
+    fn spread_home(&self) -> Home {
+        let t = self.plan.graph.tensor(self.spread);
+        let mut strides = vec![1; t.dims.len()];
+        (0..t.dims.len() - 1).rev().for_each(|d| strides[d] = strides[d + 1] * t.dims[d + 1]);
+        let len = t.dims.iter().product();
+        Home { buffer: BufferId(u32::MAX), dtype: t.dtype, strides, len, align: 256, ring: None }
     }
 
     /// Runs `f` over the dense product's graph.
@@ -137,13 +150,16 @@ impl Groups {
         f: impl for<'b> FnOnce(&mut Lowering<'b>, &'b PlanKernel) -> R,
     ) -> R {
         let results = view(cx.home(self.results), &[self.filters]);
+        let packed = cx.packed.take();
         let mut inner = cx.over(&self.plan);
-        inner.parts = None;
+        (inner.parts, inner.packed) = (None, packed);
         inner.set_home(self.target, results);
         inner.set_home(self.spread, spread.clone());
         let done = f(&mut inner, &self.plan.kernels[0]);
+        let packed = inner.packed.take();
         let state = inner.into_state();
         cx.resume(state);
+        cx.packed = packed;
         done
     }
 

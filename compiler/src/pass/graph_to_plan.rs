@@ -276,7 +276,9 @@ fn is_large(s: &ContractShape) -> bool {
     let (m, n) = (ContractShape::points(&s.m), ContractShape::points(&s.n));
     // Their results are most of what is moved, and must be stored by vectors.
     let least = if m.min(n) >= MANY && n % 8 == 0 { 5 } else { 8 };
-    m > 1 && n > 1 && m * n >= TILE && s.folds.iter().any(|f| f.terms() >= least)
+    // Two or three rows or columns of few terms (a depthwise convolution with some filters a channel) are no matrices.
+    let thin = m.min(n) <= 3 && s.folds.iter().all(|f| f.terms() < 64);
+    m > 1 && n > 1 && m * n >= TILE && !thin && s.folds.iter().any(|f| f.terms() >= least)
 }
 
 /// A product of a matrix of 16-bit floats, as it lies along its rows, and one vector: blocks that share the sums fill the

@@ -203,6 +203,24 @@ op t[N, H, W, C, F, R, S](x: bf16[N, H, W, C], w: bf16[F, R, S, C/16], b: bf16[F
     }
 }
 
+/// Borders that repeat, or places twice as dense: the input is copied place by place before.
+#[test]
+fn places_that_are_functions_of_even_ones() {
+    for (rows, columns, out) in [
+        ("min(max(p + r - 1, 0), H - 1)", "(q + s + W - 1) % W", "H, W"),
+        ("(p + r - 1)/2", "(q + s - 1)/2", "2*H, 2*W"),
+    ] {
+        let text = format!(
+            "
+op t[N, H, W, C, F, R, S](x: f16[N, H, W, C], w: f16[F, R, S, C]) -> (y: f16[N, {out}, F]) {{
+    y[n, p, q, f] = sum[r, s, c]((x[n, {rows}, {columns}, c] else 0) * w[f, r, s, c])
+}}"
+        );
+        let g = graph(&text, "t", "N=5 H=21 W=23 C=64 F=72 R=3 S=3");
+        assert_eq!(agrees(&g, Form::Contract, &Schedule::default(), "sm_90a", &[f64::NAN]), 2, "{rows}");
+    }
+}
+
 #[test]
 fn transposed_in_one_and_three_dims() {
     let line = "

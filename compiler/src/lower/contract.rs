@@ -25,7 +25,7 @@ use super::hopper_store::Staging;
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
 use super::{
     Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_bounds, contract_boxes, contract_few,
-    contract_pack, contract_phases, contract_select, contract_tail, map,
+    contract_pack, contract_phases, contract_regular, contract_select, contract_tail, map,
 };
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId, Word};
 use crate::ir::plan::PlanKernel;
@@ -65,6 +65,9 @@ fn kernels<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> 
     }
     if let Some(h) = hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes)? {
         return lower_choice(cx, k, &shape, &h.choice, Some(&h), span);
+    }
+    if let Some(done) = contract_regular::lower(cx, k, &shape, span) {
+        return done;
     }
     if let Some(groups) = Groups::of(cx, k, &shape, &wishes)
         && let Some(done) = groups.lower(cx, &k.name, span)

@@ -29,6 +29,7 @@ mod contract_operand;
 mod contract_pack;
 pub mod contract_pattern;
 pub mod contract_phases;
+mod contract_regular;
 mod contract_select;
 mod contract_shape;
 mod contract_split;

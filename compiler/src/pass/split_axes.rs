@@ -45,7 +45,7 @@ fn wanted(g: &Graph) -> Option<(BTreeSet<Dim>, i64)> {
         for &e in &all {
             if let Expr::Fold(f) = g.expr(e) {
                 let reads = below(g, f.body).into_iter().filter_map(|x| read(g, x));
-                for (t, i, index) in reads.flat_map(|r| indices(r)) {
+                for (t, i, index) in reads.flat_map(indices) {
                     let digits = digits(g, index).filter(|(_, _, k)| f.axes.contains(k));
                     if let Some((_, by, _)) = digits {
                         seeds.entry(by).or_default().insert((t, i));
@@ -61,7 +61,7 @@ fn wanted(g: &Graph) -> Option<(BTreeSet<Dim>, i64)> {
     let reads_seed = |(target, a, by): &(TensorId, AxisId, i64)| {
         let d = g.stmts.iter().filter_map(define).find(|d| d.target == *target);
         let all = d.map(|d| below(g, d.value)).unwrap_or_default();
-        let mut reads = all.into_iter().filter_map(|x| read(g, x)).flat_map(|r| indices(r));
+        let mut reads = all.into_iter().filter_map(|x| read(g, x)).flat_map(indices);
         let found = reads.find(|(t, i, index)| {
             seeds.get(by).is_some_and(|s| s.contains(&(*t, *i)))
                 && matches!(g.expr(*index), Expr::Axis(x) if x == a)
@@ -151,7 +151,7 @@ impl Split {
     fn beside(&self, g: &Graph) -> BTreeSet<Dim> {
         let roots = g.stmts.iter().filter_map(define).map(|d| d.value);
         let all: BTreeSet<ExprId> = roots.flat_map(|r| below(g, r)).collect();
-        let reads = all.into_iter().filter_map(|e| read(g, e)).flat_map(|r| indices(r));
+        let reads = all.into_iter().filter_map(|e| read(g, e)).flat_map(indices);
         let own = reads.filter(|(_, _, x)| matches!(g.expr(*x), Expr::Axis(a) if self.axes.contains(a)));
         own.map(|(t, i, _)| (t, i)).filter(|d| !self.dims.contains(d)).collect()
     }

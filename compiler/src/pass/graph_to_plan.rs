@@ -6,7 +6,7 @@
 //! set of stored values (`stored`); what is left is grouped into kernels (`group`).
 
 use super::facts::Facts;
-use super::{egraph_to_plan, group, hoist, inline, stored};
+use super::{boxed, egraph_to_plan, group, hoist, inline, stored};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
 use crate::lower::contract_codes;
@@ -48,6 +48,7 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
     let mut wishes = inline::Wishes::of(graph);
     wishes.products = products(graph);
     let mut found = graph.clone();
+    boxed::box_sums(&mut found);
     let takes = remembering(options.force);
     inline::inline(&mut found, &wishes, &takes, &mut notes);
     egraph_to_plan::simplify(&mut found, Class::Reassociates, &mut notes);

@@ -3,6 +3,7 @@
 pub mod ast_to_graph;
 pub mod bind;
 pub mod bounds;
+mod boxed;
 pub mod candidates;
 pub mod cascade;
 pub mod check;

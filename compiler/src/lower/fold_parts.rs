@@ -48,7 +48,6 @@ pub fn combine<'a>(
         let extents: Vec<i64> = shape.n.iter().map(|d| d.extent).collect();
         let n = decode(e, at[1].clone(), &extents);
         let values = axis_values(e, shape, Known { batch, m, n: &n });
-        bind_values(e, shape, 0, &values);
 
         let split = lit32(tile.split as i32);
         let part = e.kernel.var("part", Ty::I32);
@@ -98,7 +97,13 @@ pub fn combine<'a>(
         let mut value = Expr::Var(acc);
         if let Some(state) = state {
             let extra = state.divisor.and_then(|d| d.extra);
-            let extra = extra.map(|x| e.value(x));
+            let extra = extra.map(|x| {
+                e.scope(|e| {
+                    bind_values(e, shape, 0, &values);
+                    let value = e.value(x);
+                    e.named("of_row", Ty::F32, value)
+                })
+            });
             let by = factor(e, state, &Expr::Var(top), Expr::Var(sum), extra);
             value = Expr::Call(Func::Mul, vec![value, by]);
         }

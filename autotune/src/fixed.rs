@@ -1,6 +1,6 @@
 //! The fixed default of each form: one configuration that never looks at the shape, as a kernel written by hand has it.
 //! Reports measure it beside the forms' own choices, which do look at the shape. The algorithm is the form's own (a
-//! transposition through shared memory stays one); only the settings are fixed.
+//! transposition through shared memory stays one, and a stencil's rows of points); only the settings are fixed.
 
 use crate::space::{KernelSpace, Space};
 use girih_compiler::ir::graph::Word;
@@ -53,6 +53,9 @@ pub fn schedule(plan: &Plan, target: &Target, space: &Space) -> Schedule {
 }
 
 fn point(plan: &Plan, target: &Target, k: &KernelSpace) -> u64 {
+    if k.form == Form::Map && turns(plan, target, k) {
+        return 0;
+    }
     let mut digits: Vec<usize> = k.choices.iter().map(|c| fixed(k.form, &c.key, &c.values)).collect();
     loop {
         let mut schedule = Schedule::default();
@@ -63,6 +66,15 @@ fn point(plan: &Plan, target: &Target, k: &KernelSpace) -> u64 {
         let Some(&drop) = set.iter().find(|i| blamed(i)).or(set.last()) else { return 0 };
         digits[drop] = 0;
     }
+}
+
+/// Whether a map goes through shared memory, or takes rows of a stencil's points: what its threads and vectors are then is
+/// fixed, and to set them would choose another algorithm.
+fn turns(plan: &Plan, target: &Target, k: &KernelSpace) -> bool {
+    let Ok(program) = plan_to_program(plan, target, &Schedule::default()) else { return false };
+    let rows = program.forms.iter().filter(|f| f.kernel == k.kernel).flat_map(|f| &f.simt);
+    let shared = rows.into_iter().any(|&i| !program.kernels[i].shared.is_empty());
+    shared || k.choices.iter().any(|c| c.key == "unroll")
 }
 
 /// The digit of a setting's fixed value; 0 where there is none. Tiles that are larger than the whole axis are not among the

@@ -33,6 +33,11 @@ const AGAIN: f64 = 0.15;
 const CHAIN: f64 = 1.5;
 /// Products whose results leave the registers without staging hold up the next tile: 16% (8192³) to 25% (convolutions).
 const DIRECT: f64 = 1.25;
+/// Blocks of a cluster wait for each other.
+const CLUSTER: f64 = 1.06;
+/// Bytes that the blocks which run at once work on, up to which the L2 cache still has what they read again, and from which
+/// on it has none of it.
+const KEPT: [f64; 2] = [14e6, 40e6];
 /// A kernel after another one; the first one of a program.
 const NEXT: f64 = 1.3e-6;
 const FIRST: f64 = 2.2e-6;
@@ -122,14 +127,15 @@ fn kernel(k: &Kernel, target: &Target) -> KernelTime {
     let (bound, _) = parts.iter().copied().fold(("nothing", 0.0), |a, b| if b.1 > a.1 { b } else { a });
     let warps = on_each * f64::from(k.threads().div_ceil(32));
     let overlap = if block.asynchronous {
-        3.0
+        4.0
     } else {
         (warps / 4.0).log2().min(1.0 + waves.log2()).min(1.5 + on_each.log2()).clamp(1.0, 3.0)
     };
     let busy = together(&parts, overlap);
     let traffic = block.read + block.written;
     let bytes = device_bytes(k, &block, blocks);
-    let memory = bytes / (MEMORY * (sms / 132.0).min(1.0));
+    let memory =
+        (bytes + read_again(&block, bytes, blocks, on_each * sms)) / (MEMORY * (sms / 132.0).min(1.0));
     let start = START + block.waits * BARRIER / on_each;
     // The start of one wave hides behind the end of another where several blocks are resident.
     let busy = waves * busy + start * if on_each > 1.0 { 1.0 + waves * AGAIN } else { waves };
@@ -148,6 +154,17 @@ fn kernel(k: &Kernel, target: &Target) -> KernelTime {
         bound,
         parts,
     }
+}
+
+/// Bytes that blocks read again which the L2 cache no longer has. Tiles of products are shared by blocks that run at once
+/// and stay there.
+fn read_again(block: &Block, bytes: f64, blocks: f64, at_once: f64) -> f64 {
+    if block.flop > 0.0 {
+        return 0.0;
+    }
+    let again = (block.params.iter().sum::<f64>() * blocks - bytes).max(0.0);
+    let set = bytes / blocks * at_once.min(blocks);
+    again * ((set - KEPT[0]) / (KEPT[1] - KEPT[0])).clamp(0.0, 1.0)
 }
 
 /// What a block in the middle of the grid does; of blocks that all run at once, the first one's, if that is more: they
@@ -186,6 +203,7 @@ fn wave(k: &Kernel, b: &Block, on_each: f64) -> Vec<(&'static str, f64)> {
     let in_flight = if b.asynchronous { ahead(k) } else { b.in_flight * f64::from(k.threads()) };
     let staged = k.shared.iter().any(|s| s.name == "staging");
     let direct = if b.asynchronous && !staged { DIRECT } else { 1.0 };
+    let direct = if k.cluster.iter().any(|&c| c > 1) { direct * CLUSTER } else { direct };
     let fly = LATENCY / (on_each * in_flight).max(1.0);
     vec![
         ("tensor cores", on_each * b.tensor_cycles * direct / CLOCK),

@@ -483,7 +483,12 @@ impl<'k> Walk<'k> {
                 self.block.read += bytes * times;
                 self.block.sectors += bytes / 32.0 * times;
                 self.block.params[map.0 as usize] += bytes * times;
-                self.block.wavefronts += bytes / 128.0 * times;
+                // It arrives at each block of the cluster, which issue their parts of what all get.
+                let arrives = match op {
+                    Intrinsic::TmaMulticast { .. } => self.k.cluster.iter().map(|&c| c.max(1)).product(),
+                    _ => 1u32,
+                };
+                self.block.wavefronts += bytes * f64::from(arrives) / 128.0 * times;
                 self.block.asynchronous = true;
             }
             Intrinsic::TmaStore { map, .. } => {

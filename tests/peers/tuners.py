@@ -27,13 +27,15 @@ def girih(args, name, cache, more):
     run = subprocess.run(words + more, capture_output=True, text=True, env={**os.environ, "GIRIH_CACHE": cache})
     took = time.monotonic() - start
     best = re.search(r"best ([\d.]+) us", run.stdout)
-    untuned = re.search(r"([\d.]+) us untuned", run.stdout)
+    beside = {name: re.search(rf"([\d.]+) us \(\S+\) {words}", run.stdout)
+              for name, words in [("untuned_us", "untuned"), ("model_us", "the model's"), ("fixed_us", "the fixed")]}
     counts = re.search(r"(\d+) points looked at, (\d+) pruned, (\d+) measured, (\d+) failed", run.stdout)
-    row = dict(seconds=round(took, 2), us=best and float(best[1]), untuned_us=untuned and float(untuned[1]))
+    row = dict(seconds=round(took, 2), us=best and float(best[1]))
+    row.update({name: found and float(found[1]) for name, found in beside.items()})
     row["measured"] = counts and int(counts[3])
     row["failed"] = counts and int(counts[4])
-    lines = run.stdout.splitlines()
-    row["winner"] = lines[2].strip() if len(lines) > 2 else (run.stdout + run.stderr)[-300:]
+    told = [l.strip() for l in run.stdout.splitlines()[2:] if not re.match(r"\s+[\d.]+ us \(", l)]
+    row["winner"] = told[0] if told else (run.stdout + run.stderr)[-300:]
     return row
 
 

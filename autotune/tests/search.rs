@@ -1,5 +1,6 @@
 //! The search against benches that are made up: times from a formula, failures where a test wants them.
 
+use girih_autotune::fixed;
 use girih_autotune::measure::Answers;
 use girih_autotune::protocol::*;
 use girih_autotune::prune;
@@ -105,6 +106,41 @@ fn a_budget_is_shared_between_kernels() {
         assert!(names.iter().all(|n| touched.get(n).is_some_and(|&t| t >= 3)), "{touched:?}");
         assert!(touched[&names[slow]] > touched[&names[1 - slow]], "{touched:?}");
     }
+}
+
+/// The same settings at every shape, legal at each; a `tile` block is stronger.
+#[test]
+fn the_fixed_default_does_not_look_at_the_shape() {
+    let of = |text: &str, m: i64, n: i64| {
+        let (plan, _) = planned(text, &[("M", m), ("N", n), ("K", 512)]);
+        let schedule = fixed::schedule(&plan, &target(), &Space::of(&plan, &target()));
+        prune::judge(&plan, &target(), &schedule).expect("it is legal");
+        schedule
+    };
+    let one = of(PRODUCT, 4096, 1024);
+    assert_eq!(one, of(PRODUCT, 1000, 8192));
+    let text = one.to_string();
+    for part in
+        ["block m = 128", "block n = 128", "step k = 64", "stages = 4", "cluster m = 1", "split k = 1"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let pinned = of(&format!("{PRODUCT}\ntile f {{ block m = 64 }}"), 4096, 1024).to_string();
+    assert!(!pinned.contains("block m = 128") && pinned.contains("block n = 128"), "{pinned}");
+}
+
+/// Measured beside the winner in one run: the forms' own choice, the fixed default, and the model's pick.
+#[test]
+fn what_is_told_beside_the_winner_is_measured() {
+    let found =
+        run(PRODUCT, &[("M", 512), ("N", 512), ("K", 512)], &OPTIONS, |r| us(50.0 + (r.id % 7) as f64));
+    for trial in [found.default, found.fixed, found.model] {
+        let trial = &found.trials[trial.expect("it is among the trials")];
+        assert!(trial.us().is_some(), "{:?}", trial.configuration);
+    }
+    let least = found.trials.iter().map(|t| t.predicted).fold(f64::INFINITY, f64::min);
+    let model = found.model.map(|m| found.trials[m].predicted);
+    assert!(model.is_some_and(|m| m <= least * 1.001), "{model:?} of {least}");
 }
 
 /// Other plans that are nearly as fast are searched, too, and win if they are faster in the end.

@@ -138,9 +138,6 @@ fn what_is_told_beside_the_winner_is_measured() {
         let trial = &found.trials[trial.expect("it is among the trials")];
         assert!(trial.us().is_some(), "{:?}", trial.configuration);
     }
-    let least = found.trials.iter().map(|t| t.predicted).fold(f64::INFINITY, f64::min);
-    let model = found.model.map(|m| found.trials[m].predicted);
-    assert!(model.is_some_and(|m| m <= least * 1.001), "{model:?} of {least}");
 }
 
 /// Other plans that are nearly as fast are searched, too, and win if they are faster in the end.

@@ -14,6 +14,7 @@ cases! {
     "a24_argmax_ties",
     "a26_long_sums_of_halves",
     "a28_split_sums_stay_wide",
+    "a30_layer_norm_of_the_library",
     "a30_variance_of_a_large_mean",
     "a32_more_elements_than_32_bits",
     "a34_element_counts_at_the_edges",

@@ -59,6 +59,12 @@ fn kernels<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> 
     if shape.axes.iter().any(|a| a.extent == 0) {
         return Ok(());
     }
+    // A remainder in the condition masks no term where it chooses among sums.
+    if shape.is_masked()
+        && let Some(done) = contract_phases::lower(cx, k)
+    {
+        return done;
+    }
     let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
     if let Some(codes) = codes_choice(cx, &mut shape, &wishes)? {
         return lower_codes(cx, k, &shape, &codes, span);
@@ -264,7 +270,11 @@ pub(super) fn hopper_choice(
 
 /// The kernel for weights of 4 bits, where the product has such and one takes it; they are A of the shape that is left
 /// where it is the one of sm_90a.
-fn codes_choice(cx: &Lowering, shape: &mut ContractShape, wishes: &Wishes) -> Result<Option<Codes>, Refusal> {
+pub(super) fn codes_choice(
+    cx: &Lowering,
+    shape: &mut ContractShape,
+    wishes: &Wishes,
+) -> Result<Option<Codes>, Refusal> {
     let home = |t: TensorId| cx.home(t).clone();
     if !contract_codes::any(cx.graph, shape) {
         return Ok(None);
@@ -310,50 +320,6 @@ fn lower_codes<'a>(
         reduce(cx, k, shape, tile, &work, span)?;
     }
     Ok(())
-}
-
-/// The tile level of a kernel, for printing; of a sum in phases that of the first.
-pub fn tile(cx: &mut Lowering<'_>, k: &PlanKernel) -> Result<Tile, Refusal> {
-    let span = span(cx.graph, k);
-    match shape(cx, k, span) {
-        Ok(shape) => match tile_of_groups(cx, k, &shape, span) {
-            Some(tile) => Ok(tile),
-            None => tile_of(cx, k, shape, span),
-        },
-        Err(why) => contract_phases::first(cx, k, tile).unwrap_or(Err(why)),
-    }
-}
-
-/// The tile of the product that groups are together, if they are one.
-fn tile_of_groups(cx: &mut Lowering<'_>, k: &PlanKernel, shape: &ContractShape, span: Span) -> Option<Tile> {
-    let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
-    let own = hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape.clone(), &wishes).ok()?;
-    own.is_none().then(|| Groups::of(cx, k, shape, &wishes)?.tile(cx)).flatten()
-}
-
-fn tile_of(cx: &Lowering<'_>, k: &PlanKernel, mut shape: ContractShape, span: Span) -> Result<Tile, Refusal> {
-    let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
-    if let Some(codes) = codes_choice(cx, &mut shape, &wishes)? {
-        return Ok(codes.choice.tile);
-    }
-    if let Some(h) = hopper_choice(cx, &|t| cx.home(t).clone(), &mut shape, &wishes)? {
-        return Ok(h.choice.tile);
-    }
-    if let Some((h, _)) = contract_border::choose(cx, &shape, &wishes)? {
-        return Ok(h.choice.tile);
-    }
-    if let Some(split) = contract_split::choose(cx, &shape, &wishes)? {
-        return Ok(split.hopper.choice.tile);
-    }
-    let (choice, packs) = contract_pack::pack(cx, &mut shape, &wishes)?;
-    if packs.is_empty() || shape.selector.is_some() {
-        return Ok(choice.tile);
-    }
-    let home = |t: TensorId| {
-        packs.iter().find(|p| p.tensor == t).map_or_else(|| cx.home(t).clone(), |p| p.home.clone())
-    };
-    let hopper = hopper_choice(cx, &home, &mut shape, &wishes)?;
-    Ok(hopper.map_or(choice.tile, |h| h.choice.tile))
 }
 
 /// A buffer of partial sums for each fold, where blocks share them.

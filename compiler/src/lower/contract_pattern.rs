@@ -528,7 +528,10 @@ impl Split<'_, '_> {
         }
         let cost = |parts: &Vec<Part>| {
             let batch = (0..axes.len()).filter(|&p| parts[p] == Part::Batch).map(|p| axes[p].extent.max(1));
-            batch.fold(1i64, i64::saturating_mul)
+            let points = batch.fold(1i64, i64::saturating_mul);
+            // Where one factor alone knows the bounds, sums that are not finite are evaluated again.
+            let again = bounds.iter().any(|&p| parts[p] != Part::Batch);
+            if again { points.saturating_mul(FEW_BOUNDS.pow(2)) } else { points }
         };
         Ok(ways.into_iter().map(|parts| (cost(&parts), parts)).collect())
     }

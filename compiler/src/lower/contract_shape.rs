@@ -127,6 +127,11 @@ pub enum Guard {
 }
 
 impl ContractShape {
+    /// Whether a condition leaves terms out of a sum by one factor alone.
+    pub fn is_masked(&self) -> bool {
+        self.folds.iter().any(|f| f.masked)
+    }
+
     pub fn points(digits: &[Digit]) -> i64 {
         digits.iter().map(|d| d.extent).product()
     }

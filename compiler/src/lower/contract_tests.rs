@@ -545,10 +545,11 @@ fn what_is_no_product_is_said() {
     let ((am, em), (an, en), (ak, ek)) = (g.axis("m", m), g.axis("n", n), g.axis("k", k));
     let (ra, rb) = (g.read(a, &[em, ek]), g.read(b, &[ek, en]));
     let body = g.mul(ra, rb);
-    let cond = g.call(Func::Le, &[ek, em]);
+    let both = g.call(Func::Add, &[em, en]);
+    let cond = g.call(Func::Le, &[ek, both]);
     let v = g.fold(&[ak], Some(cond), body);
     g.define(y, &[am, an], v);
-    let why = super::contract::recognise(&g.g, &[0]).expect_err("a triangular mask");
+    let why = super::contract::recognise(&g.g, &[0]).expect_err("a mask of rows and columns");
     assert!(why.contains("left out by a condition"), "{why}");
     let z = g.result("z", DType::F32, &[m, n]);
     let d = g.call(Func::Sub, &[ra, rb]);

@@ -45,7 +45,7 @@ pub fn lower<'a>(
         let body = e.block(|e| {
             let row = e.named("row", Ty::I32, plus(first.clone(), Expr::Var(number)));
             let inside = cmp(CmpOp::Lt, row.clone(), lit32(all as i32));
-            let is_noted = cmp(CmpOp::Ne, Expr::Load(noted.clone(), Box::new(row.clone())), lit32(0));
+            let is_noted = cmp(CmpOp::Ne, Expr::Load(noted, Box::new(row.clone())), lit32(0));
             let evaluate = |e: &mut Emit<'a>| {
                 let extents: Vec<i64> = shape.batch.iter().chain(&shape.m).map(|d| d.extent).collect();
                 let digits = decode(e, Num { expr: row.clone(), ty: Ty::I32 }, &extents);

@@ -207,7 +207,7 @@ fn tile(k: &PlanKernel, chain: &Chain, layout: Layout) -> Tile {
 fn build<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel, d: &'a Define, chain: &Chain) -> Result<(), Refusal> {
     let layout = layout(cx, k, d, chain)?;
     let tile = tile(k, chain, layout);
-    let blocks = tile.batch.checked_mul(tile.m.tiles() * tile.split as i64).filter(|&n| n <= MAX_GRID_X);
+    let blocks = tile.batch.checked_mul(tile.m.tiles() * tile.split).filter(|&n| n <= MAX_GRID_X);
     let Some(blocks) = blocks else {
         return Err(Refusal::new(d.span, "the product needs more blocks than a grid may have"));
     };

@@ -207,7 +207,7 @@ impl<'x> FoldLoop<'x> {
     fn locate(&self, e: &mut Emit) -> Where {
         let tiles = self.tile.m.tiles();
         let block = Expr::Special(Special::BlockX);
-        let parts = self.tile.split as i64;
+        let parts = self.tile.split;
         let (part, id) = match parts {
             1 => (lit32(0), block),
             _ => {

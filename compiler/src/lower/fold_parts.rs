@@ -21,7 +21,7 @@ use crate::vocab::func::Func;
 
 /// Workspace for the parts of a chain.
 pub fn workspace(cx: &mut Lowering, k: &PlanKernel, tile: &Tile) -> Parts<BufferId> {
-    let rows = tile.split as i64 * tile.batch * tile.m.points();
+    let rows = tile.split * tile.batch * tile.m.points();
     let mut one = |what: &str, n: i64| cx.workspace(format!("{}_{what}", k.name), DType::F32, &[n]);
     Parts { accs: one("parts", rows * tile.n.points()), tops: one("tops", rows), sums: one("sums", rows) }
 }
@@ -64,7 +64,7 @@ pub fn combine<'a>(
         let state = chain.cascade.state.as_ref();
         if state.is_some() {
             let body = e.block(|e| {
-                let other = Expr::Load(tops.clone(), Box::new(line(part)));
+                let other = Expr::Load(tops, Box::new(line(part)));
                 e.push(Stmt::Set(top, Expr::Call(Func::Max, vec![Expr::Var(top), other])));
             });
             e.push(each(part, body));
@@ -78,18 +78,18 @@ pub fn combine<'a>(
             let by = match state {
                 None => Expr::Lit(Value::F32(1.0)),
                 Some(_) => {
-                    let own = e.named("own", Ty::F32, Expr::Load(tops.clone(), Box::new(line.clone())));
+                    let own = e.named("own", Ty::F32, Expr::Load(tops, Box::new(line.clone())));
                     let none = cmp(CmpOp::Eq, own.clone(), MINUS_INFINITY);
                     let by = exp2(Expr::Call(Func::Sub, vec![own, Expr::Var(top)]));
                     e.named("by", Ty::F32, Expr::Select(Box::new(none), Box::new(zero.clone()), Box::new(by)))
                 }
             };
             if state.is_some() {
-                let own = Expr::Load(sums.clone(), Box::new(line.clone()));
+                let own = Expr::Load(sums, Box::new(line.clone()));
                 e.push(Stmt::Set(sum, Expr::Call(Func::Fma, vec![own, by.clone(), Expr::Var(sum)])));
             }
             let wide = int_op(IntOp::Mul, line, lit32(columns as i32));
-            let own = Expr::Load(accs.clone(), Box::new(plus(wide, at[1].expr.clone())));
+            let own = Expr::Load(accs, Box::new(plus(wide, at[1].expr.clone())));
             e.push(Stmt::Set(acc, Expr::Call(Func::Fma, vec![own, by, Expr::Var(acc)])));
         });
         e.push(each(part, body));

@@ -80,7 +80,7 @@ impl<'x> Scores<'x> {
         Scores {
             chain,
             step: step.into(),
-            parts: tile.split as i64,
+            parts: tile.split,
             axes,
             first_row,
             last_row,

@@ -498,7 +498,9 @@ pub(super) fn random_words(
     }
     let array = e.kernel.array(f.name(), Ty::U32, v as u32);
     e.scope(|e| {
-        e.bind_axis(axis, last.expr.clone(), last.ty);
+        if e.axis_value(axis).is_none() {
+            e.bind_axis(axis, last.expr.clone(), last.ty);
+        }
         let (key, counter) = (e.value(args[0]), e.value(args[1]));
         let first = Expr::Int(IntOp::Shr, Box::new(counter), Box::new(lit64(2)));
         let first = Num { expr: e.named("block", Ty::I64, first), ty: Ty::I64 };

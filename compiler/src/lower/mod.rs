@@ -37,6 +37,7 @@ mod contract_tail;
 #[cfg(test)]
 mod contract_tests;
 mod contract_tile;
+mod contract_tile_of;
 mod contract_turn;
 mod cuda_expr;
 mod cuda_names;
@@ -99,6 +100,7 @@ mod scan_block;
 mod scan_flow;
 mod scan_law;
 mod scan_ring;
+mod scan_space;
 pub mod scan_step;
 pub mod scatter;
 mod scatter_private;
@@ -256,7 +258,7 @@ pub fn space(plan: &Plan, k: &PlanKernel, target: &Target) -> Vec<Choice> {
         }
         Form::Row => row::space(&plan.graph, k),
         Form::Fold => fold_form::space(&plan.graph, k, target),
-        Form::Scan => scan::space(&plan.graph, k),
+        Form::Scan => scan_space::space(&plan.graph, k),
         Form::Sort => sort::space(&Lowering::new(plan, target, &Schedule::default()), k),
         Form::Block => vec![Choice::ints("threads", "", &[64, 128, 256, 512, 1024])],
         Form::Scatter | Form::Thread | Form::Step => {
@@ -274,7 +276,7 @@ pub fn tiles(
     let (whole, _) = settle(plan, target, schedule)?;
     let mut cx = Lowering::new(plan, target, &whole);
     let mut tile = |k: &PlanKernel| match k.form {
-        Form::Contract => contract::tile(&mut cx, k).map(Some),
+        Form::Contract => contract_tile_of::tile(&mut cx, k).map(Some),
         _ => Ok(None),
     };
     plan.kernels.iter().map(|k| Ok((k.name.clone(), k.form, tile(k)?))).collect()

@@ -231,7 +231,8 @@ impl Precision {
     pub fn add(&self, a: F, b: F, wide: bool) -> F {
         let v = a.v + b.v;
         if self.is_beyond(a) || self.is_beyond(b) {
-            let certain = v.abs() - (a.e + b.e + v.abs() * self.u) >= self.top;
+            let least = if v.is_infinite() { INF } else { v.abs() - v.abs() * self.u };
+            let certain = a.e + b.e < INF && least - (a.e + b.e) >= self.top;
             // Of two that are beyond on either side one may be rounded, to an infinity, and the other not.
             let opposed = a.v.abs() >= self.top && b.v.abs() >= self.top && a.v * b.v < 0.0;
             return if certain && !opposed { F::exact(INF.copysign(v)) } else { F::any(v) };

@@ -18,6 +18,14 @@ const PHASES: &str =
 }
 ";
 
+/// Passes over a tile, one for each group that its rows are of.
+const GROUPED: &str =
+    "op grouped[R, E, N, K](x: bf16[R, K], w: bf16[E, N, K], off: i32[E] in 0..=R) -> (y: bf16[R, N]) {
+    g[r in 0..R] = min(sum[e](i32(off[e] <= r)), E - 1)
+    y[r, n] = sum[k](x[r, k] * w[g[r], n, k])
+}
+";
+
 fn emit(file: &PathBuf, size: i64, stage: &str) -> Result<String, String> {
     emit_with(file, &["M", "N", "K"].map(|d| (d, size)), stage)
 }
@@ -76,6 +84,7 @@ fn no_products_wait_for_each_other_where_the_number_of_steps_is_not_known() {
     let Ok(nvrtc) = Nvrtc::get() else { return eprintln!("skipped: no NVRTC") };
     let programs = [
         ("split", PRODUCT, &[("M", 512), ("N", 512), ("K", 65536)][..]),
+        ("grouped", GROUPED, &[("R", 8192), ("E", 8), ("N", 14336), ("K", 4096)][..]),
         ("phases", PHASES, &[("N", 32), ("P", 14), ("C", 128), ("F", 256)][..]),
     ];
     for (name, text, dims) in programs {
@@ -85,6 +94,7 @@ fn no_products_wait_for_each_other_where_the_number_of_steps_is_not_known() {
         assert!(cuda.contains("wgmma.mma_async"), "{name} is not by warpgroups");
         let report = nvrtc.compile(name, &cuda, "sm_90a").expect("it compiles").report;
         assert_eq!(report.lost_speed, Vec::<String>::new(), "{name}");
+        assert_eq!(report.spills(), 0, "{name} spills");
         let _ = std::fs::remove_file(&file);
     }
 }

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Looks for cliffs: ours beside torch, cold L2, one card.
 
-    python3 sweep.py --girih target/release/girih [--what rows|products] [--part I/N] [--only REGEX] [--out FILE] [--list]
+    python3 sweep.py --girih target/release/girih [--what rows|products] [--part I/N] [--only REGEX] [--compile N] [--out FILE] [--list]
 
 `rows`: row operators over row lengths from 1 to 10 million, at most 200 points. `products`: bf16 products of M, N and K
 from 1 to 16384 in all layouts beside cuBLAS, at most 300 points. Prints each point that misses the wish (at least 0.9 of
 torch's speed above 20 us, within 1.5 us of it below), then the worst ratio and the geometric mean of each operator.
 `--part` takes every Nth point, from the Ith (0-based), for a short time on a card; `--warm N` first compiles all points in N
-processes at once, whose times are not kept.
+processes at once, whose times are not kept. `--compile N` times torch.compile as well, on N points spread over the rows.
 """
 import argparse, collections, json, math, os, re, subprocess, sys, tempfile
 
@@ -67,6 +67,19 @@ def warm(girih, todo, workers):
         list(pool.map(lambda w: ours(girih, todo[w::workers]), range(workers)))
 
 
+def beside_compiled(todo, mine, n, out):
+    """Times torch.compile on `n` of the points, spread evenly."""
+    import peers
+    for i, kind, args in todo[:: max(1, len(todo) // n)][:n] if n else []:
+        fns, *_ = getattr(peers, kind)(*args)
+        if "compile" not in fns:
+            continue
+        us, compiled = mine.get(i, {}).get("us"), peers.time_us(peers.compiled(fns["compile"][1]), reps_ms=15, warm_ms=3)
+        print(f"{i:36s} ours {us or math.nan:9.1f} us, torch.compile {compiled:9.1f}, {compiled / (us or math.nan):.2f}", flush=True)
+        if out:
+            print(json.dumps({"id": i, "us": us, "torch.compile": round(compiled, 2)}), file=out, flush=True)
+
+
 def missed(us, torch_us):
     return us > torch_us / 0.9 if torch_us > 20 else us > torch_us + 1.5
 
@@ -76,6 +89,7 @@ def main():
     ap.add_argument("--girih", default="target/release/girih"); ap.add_argument("--part", default="0/1")
     ap.add_argument("--what", default="rows", choices=["rows", "products"]); ap.add_argument("--warm", type=int, default=0)
     ap.add_argument("--only", default=""); ap.add_argument("--out"); ap.add_argument("--list", action="store_true")
+    ap.add_argument("--compile", type=int, default=0)
     a = ap.parse_args()
     part, parts = map(int, a.part.split("/"))
     points = {p[0]: p for p in (rows if a.what == "rows" else products)()}
@@ -102,6 +116,7 @@ def main():
         ratios[i.split("_")[0]].append((torch_us / us, i, missed(us, torch_us)))
         if missed(us, torch_us):
             print(f"{i:36s} ours {us:9.1f} us, torch {torch_us:9.1f}, {torch_us / us:.2f}, {by / us / 1e3:.0f} GB/s", flush=True)
+    beside_compiled(todo, mine, a.compile, out)
     for op, all in ratios.items():
         mean = math.exp(sum(math.log(r) for r, *_ in all) / len(all))
         print(f"{op}: {len(all)} points, geometric mean {mean:.2f}, worst {min(all)[0]:.2f} at {min(all)[1]}, {sum(m for *_, m in all)} missed")

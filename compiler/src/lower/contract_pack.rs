@@ -62,6 +62,10 @@ pub enum Inner {
     Term(usize),
 }
 
+/// A home that comes later among the candidates must be better than the earlier one by this factor: 4095 × 4097 × 4099
+/// took 350 µs with both operands turned, for 0.3% fewer bytes, and 252 with rows made longer as they lie.
+const NO_WORSE: f64 = 0.97;
+
 /// Fold axes below which their terms do not make lines.
 const LEAST_LINE: i64 = 32;
 
@@ -91,7 +95,10 @@ pub fn pack(
         let Some((time, choice, padded)) = packed(cx, shape, wishes, &ground, &packs, inner.0) else {
             continue;
         };
-        let least = best.as_ref().map_or(if always() { f64::MAX } else { main(cx, shape, &plain) }, |b| b.0);
+        // An operand that is turned costs more than its bytes say.
+        let least = best
+            .as_ref()
+            .map_or(if always() { f64::MAX } else { main(cx, shape, &plain) }, |b| b.0 * NO_WORSE);
         if time < least {
             best = Some((time, (choice, packs, padded)));
         }

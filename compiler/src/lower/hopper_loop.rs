@@ -284,12 +284,14 @@ impl<'x> HopperLoop<'x> {
         let sums = Sums::new(e, acc, len, (self.promote, self.halves), scaled);
         each_tile(e, self.tile, |e, number| {
             (around.each)(e, number, &mut |e, place, steps| {
-                if self.promote {
+                // In passes, sums cleared behind the loop are moved about and spill.
+                let first = self.promote || !steps.some() && around.shape.selector.is_some();
+                if first {
                     contract_mma::clear(e, acc, len, ty);
                 }
                 self.sum(e, [&a, &b], (&c, before), (place, steps), &sums);
                 // Not before the products: ptxas waits for each of them where other code writes what they add to.
-                if !self.promote && !steps.some() {
+                if !first && !steps.some() {
                     let none = cmp(CmpOp::Le, steps.count.clone(), lit32(0));
                     e.if_then(none, |e| contract_mma::clear(e, acc, len, ty));
                 }

@@ -79,6 +79,9 @@ pub fn why_not(graph: &Graph, k: &PlanKernel, key: &str, axis: &str, value: &Wor
     if asks_nothing(key, value) {
         return None;
     }
+    if let (true, Word::Int(v @ ..1)) = (matches!(key, "step" | "block"), value) {
+        return Some(format!("{v} is no number of points: it is at least 1"));
+    }
     // One tile of the whole axis is no cut.
     if key == "step"
         && let (Word::Int(v), Some(n)) = (value, super::schedule::longest_fold(graph, k, axis))

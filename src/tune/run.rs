@@ -383,6 +383,11 @@ pub fn all_failed(tuned: &Tuned) -> Error {
             (2.0 * tuned.started + 1.0).ceil()
         ));
     }
+    if found.trials.is_empty() {
+        return Error::Refused(format!(
+            "{op}: no configuration was tried, and nothing was kept: give at least --trials 1"
+        ));
+    }
     let mut text = format!("{op}: every configuration failed, and nothing was kept");
     for t in found.trials.iter().take(50) {
         if let Err(f) = &t.result {

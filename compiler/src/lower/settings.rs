@@ -6,9 +6,10 @@
 use super::contract_pattern;
 use super::schedule::{Schedule, makes_along, speaks_along, spoken, unheard, word_text};
 use super::{Lowering, Refusal};
-use crate::ir::graph::{Graph, Stmt as GraphStmt, Word};
+use crate::ir::graph::{AxisId, Expr, ExprId, Graph, Stmt as GraphStmt, Word};
 use crate::ir::plan::{Form, Plan, PlanKernel};
 use crate::ir::simt::{Kernel, Stmt, Unroll};
+use crate::pass::inline::below;
 use crate::vocab::target::Target;
 use girih_dsl::ast::Span;
 
@@ -74,9 +75,20 @@ pub fn follows(form: Form, key: &str) -> bool {
     ROWS.iter().find(|r| r.key == key).is_none_or(|r| r.forms.contains(&form))
 }
 
+/// Is a statement one point, of sums of one term? Such sizes leave nothing to set, and a block written for others holds.
+fn is_one_term(graph: &Graph, s: usize) -> bool {
+    let GraphStmt::Define(d) = &graph.stmts[s] else { return false };
+    let one = |a: &AxisId| graph.axis_range(*a).is_some_and(|(lo, hi)| hi - lo <= 1);
+    let fold = |e: ExprId| match graph.expr(e) {
+        Expr::Fold(f) => f.axes.iter().all(one),
+        _ => true,
+    };
+    d.axes.iter().all(one) && below(graph, d.value).into_iter().all(fold)
+}
+
 /// Why a kernel cannot follow a setting, if it cannot.
 pub fn why_not(graph: &Graph, k: &PlanKernel, key: &str, axis: &str, value: &Word) -> Option<String> {
-    if asks_nothing(key, value) {
+    if asks_nothing(key, value) || k.stmts.iter().all(|&s| is_one_term(graph, s)) {
         return None;
     }
     if let (true, Word::Int(v @ ..1)) = (matches!(key, "step" | "block"), value) {

@@ -158,10 +158,7 @@ impl Elab<'_> {
             );
             self.report(
                 Diagnostic::error("E0304", span, what)
-                    .help(format!(
-                        "write {0}(round(…)) for the nearest, {0}(…) to truncate; or let `{name}` be a float where it is defined: f32, or a value such as 0.0",
-                        dtype.name()
-                    )),
+                    .help(format!("write {0}(round(…)) for the nearest, {0}(…) to truncate", dtype.name())),
             );
             return None;
         }

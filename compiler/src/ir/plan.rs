@@ -19,6 +19,14 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
+impl Plan {
+    /// The plan of a graph of one statement.
+    pub fn of_statement(graph: Graph, name: impl Into<String>, form: Form) -> Plan {
+        let kernel = PlanKernel { name: name.into(), stmts: vec![0], form };
+        Plan { graph, kernels: vec![kernel], bytes_saved: 0, notes: Vec::new() }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct PlanKernel {
     /// The last target's name, made unique.

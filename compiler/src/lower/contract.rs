@@ -52,18 +52,15 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
 
 fn kernels<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
     let span = span(cx.graph, k);
-    let mut shape = match shape(cx, k, span) {
-        Ok(shape) => shape,
-        Err(why) => return contract_phases::lower(cx, k).unwrap_or(Err(why)),
-    };
-    if shape.axes.iter().any(|a| a.extent == 0) {
-        return Ok(());
-    }
-    // A remainder in the condition masks no term where it chooses among sums.
-    if shape.is_masked()
+    let found = shape(cx, k, span);
+    if contract_phases::before(&found)
         && let Some(done) = contract_phases::lower(cx, k)
     {
         return done;
+    }
+    let mut shape = found?;
+    if shape.axes.iter().any(|a| a.extent == 0) {
+        return Ok(());
     }
     let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
     if let Some(codes) = codes_choice(cx, &mut shape, &wishes)? {

@@ -8,6 +8,7 @@
 use super::contract_hopper::{Draft, Hopper, Question, SPARE, clusters_fit, wished_block};
 use super::contract_pattern::ContractShape;
 use super::contract_tile::Wishes;
+use super::forced::{Gain, is_forced};
 use super::hopper_gather::LINE;
 use super::{Refusal, hopper_join};
 use crate::ir::graph::{Expr as GraphExpr, Graph, Stmt as GraphStmt};
@@ -112,7 +113,7 @@ const TURNED: f64 = 0.97;
 pub fn may_turn(graph: &Graph, shape: &ContractShape, wishes: &Wishes, taken: bool) -> bool {
     let asked = wishes.schedule.kernels.get(wishes.kernel).is_some_and(|k| !k.is_empty());
     let ([c], [s], None, true) =
-        (&shape.folds[..], &shape.stmts[..], &shape.selector, always() || taken && !asked)
+        (&shape.folds[..], &shape.stmts[..], &shape.selector, is_forced(Gain::Turns) || taken && !asked)
     else {
         return false;
     };
@@ -133,22 +134,8 @@ pub fn turns(t: &Hopper, own: Option<&Hopper>) -> bool {
     let tile = &t.choice.tile;
     let plain = t.a.iter().chain(&t.b).all(|o| o.map.pixels.is_none());
     let whole = tile.split == 1 && tile.join == 1 && tile.tail.is_none();
-    let better = always() || own.is_some_and(|own| t.cost < TURNED * own.cost);
+    let better = is_forced(Gain::Turns) || own.is_some_and(|own| t.cost < TURNED * own.cost);
     better && plain && whole && t.output.as_ref().is_some_and(|o| o.boxes)
-}
-
-// Small tests ask for sides that change places without a gain.
-#[cfg(test)]
-thread_local! { pub static ALWAYS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) } }
-
-#[cfg(test)]
-fn always() -> bool {
-    ALWAYS.get()
-}
-
-#[cfg(not(test))]
-fn always() -> bool {
-    false
 }
 
 /// The settings that speak of such a block.

@@ -10,7 +10,7 @@ use super::contract_pack::Pack;
 use super::contract_pattern::{ContractShape, Digit};
 use super::contract_phases::{build, range, view, viewed};
 use super::contract_tile::{Choice, Wishes};
-use super::home::Home;
+use super::home::{Home, contiguous};
 use super::hopper_gather::Affine;
 use super::hopper_index::Index;
 use super::scalar::{Emit, cmp, lit32};
@@ -136,8 +136,7 @@ impl Groups {
     /// Where the spread filters are, in a buffer that is not made yet.
     fn spread_home(&self) -> Home {
         let t = self.plan.graph.tensor(self.spread);
-        let mut strides = vec![1; t.dims.len()];
-        (0..t.dims.len() - 1).rev().for_each(|d| strides[d] = strides[d + 1] * t.dims[d + 1]);
+        let strides = contiguous(t.dtype, &t.dims);
         let len = t.dims.iter().product();
         Home { buffer: BufferId(u32::MAX), dtype: t.dtype, strides, len, align: 256, ring: None }
     }
@@ -151,14 +150,12 @@ impl Groups {
     ) -> R {
         let results = view(cx.home(self.results), &[self.filters]);
         let packed = cx.packed.take();
-        let mut inner = cx.over(&self.plan);
-        (inner.parts, inner.packed) = (None, packed);
-        inner.set_home(self.target, results);
-        inner.set_home(self.spread, spread.clone());
-        let done = f(&mut inner, &self.plan.kernels[0]);
-        let packed = inner.packed.take();
-        let state = inner.into_state();
-        cx.resume(state);
+        let (done, packed) = cx.within(&self.plan, |inner| {
+            (inner.parts, inner.packed) = (None, packed);
+            inner.set_home(self.target, results);
+            inner.set_home(self.spread, spread.clone());
+            (f(inner, &self.plan.kernels[0]), inner.packed.take())
+        });
         cx.packed = packed;
         done
     }
@@ -166,13 +163,11 @@ impl Groups {
     /// Launches the kernel that spreads the filters out.
     fn spread(&self, cx: &mut Lowering<'_>, to: &Home) -> Result<(), Refusal> {
         let from = cx.home(self.weights).clone();
-        let mut inner = cx.over(&self.before);
-        inner.set_home(self.own[0], from);
-        inner.set_home(self.own[1], to.clone());
-        let done = map::lower(&mut inner, &self.before.kernels[0]);
-        let state = inner.into_state();
-        cx.resume(state);
-        done
+        cx.within(&self.before, |inner| {
+            inner.set_home(self.own[0], from);
+            inner.set_home(self.own[1], to.clone());
+            map::lower(inner, &self.before.kernels[0])
+        })
     }
 }
 
@@ -297,12 +292,7 @@ fn dense(
     axes.splice(p.out..p.out + 1, [slab, own]);
     g.stmts = vec![Stmt::Define(Define { target, axes, value, span: d.span })];
     g.outputs.clear();
-    Some((plan(g, name, Form::Contract), target, spread))
-}
-
-fn plan(graph: Graph, name: &str, form: Form) -> Plan {
-    let kernel = PlanKernel { name: name.into(), stmts: vec![0], form };
-    Plan { graph, kernels: vec![kernel], bytes_saved: 0, notes: Vec::new() }
+    Some((Plan::of_statement(g, name, Form::Contract), target, spread))
 }
 
 fn spread_tensor(g: &mut Graph, p: &Parts, slabs: i64, filters: i64, channels: i64) -> TensorId {
@@ -363,7 +353,7 @@ fn spreading(
     let zero = g.lit(Value::F32(0.0));
     let value = g.add(Expr::Select(same, read, zero), ty, span);
     g.stmts.push(Stmt::Define(Define { target, axes, value, span }));
-    (plan(g, &format!("{name}_spread"), Form::Map), [source, target])
+    (Plan::of_statement(g, format!("{name}_spread"), Form::Map), [source, target])
 }
 
 /// Notes in `flag` if one of a thread's sums is NaN.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::ir::graph::Word;
 use crate::ir::simt::{Intrinsic, Stmt as Simt};
+use crate::lower::forced::{self, Gain};
 
 /// Whether a program multiplies by warpgroups.
 pub(super) fn is_hopper(plan: &Plan, schedule: &Schedule) -> bool {
@@ -95,10 +96,10 @@ fn integers() {
 fn eight_bit_operands_that_lie_along_rows_or_at_odd_pitches_are_packed() {
     for layout in LAYOUTS {
         for shape in [(72, 136, 320), (67, 131, 77)] {
-            let packed = super::super::contract_pack::ALWAYS.replace(true);
+            let packed = forced::force(Gain::Packs, true);
             hopper(&matmul((DType::E4M3, DType::E4M3, DType::F32), shape, layout));
             hopper(&matmul((DType::I8, DType::I8, DType::I32), shape, layout));
-            super::super::contract_pack::ALWAYS.set(packed);
+            forced::force(Gain::Packs, packed);
         }
     }
 }
@@ -189,7 +190,7 @@ fn scales_of_blocks_are_met_as_sums_leave_the_tensor_cores() {
 
 #[test]
 fn split_f32() {
-    super::super::contract_split::ALWAYS.set(true);
+    forced::force(Gain::Splits, true);
     for (layout, shape) in
         LAYOUTS.into_iter().zip([(72, 136, 132), (67, 131, 133), (136, 72, 132), (64, 128, 200)])
     {
@@ -202,7 +203,7 @@ fn split_f32() {
         a.set(3, crate::vocab::dtype::Value::F32(f32::INFINITY));
         check_as(&plan, "sm_90a", &Schedule::default(), &given);
     }
-    super::super::contract_split::ALWAYS.set(false);
+    forced::force(Gain::Splits, false);
 }
 
 #[test]
@@ -568,7 +569,7 @@ fn stores_turned(plan: &Plan, schedule: &Schedule) -> bool {
 
 #[test]
 fn results_whose_neighbours_are_rows_leave_as_boxes_too() {
-    let before = super::super::contract_few::ALWAYS.replace(true);
+    let before = forced::force(Gain::Turns, true);
     // Rows of the block are columns of the result.
     for ((rows, columns), (m, n, k)) in [
         ((128, 64), (72, 136, 72)),
@@ -587,7 +588,7 @@ fn results_whose_neighbours_are_rows_leave_as_boxes_too() {
     // Rows that are no multiples of 16 bytes are no boxes, so sides stay.
     let asked = with(Schedule::default(), "y", &[("warpgroups", "", 2)]);
     assert!(!stores_turned(&matmul(BF16, (136, 131, 72), NT), &asked));
-    super::super::contract_few::ALWAYS.set(before);
+    forced::force(Gain::Turns, before);
 }
 
 #[test]

@@ -9,6 +9,7 @@
 use super::contract_operand::{Ground, Source, stored};
 use super::contract_pattern::{ContractShape, Contraction, Digit};
 use super::contract_tile::{Choice, Wishes, choose};
+use super::forced::{Gain, is_forced};
 use super::home::Home;
 use super::index::Interval;
 use super::map::launch_points;
@@ -98,7 +99,9 @@ pub fn pack(
         // An operand that is turned costs more than its bytes say.
         let least = best
             .as_ref()
-            .map_or(if always() { f64::MAX } else { main(cx, shape, &plain) }, |b| b.0 * NO_WORSE);
+            .map_or(if is_forced(Gain::Packs) { f64::MAX } else { main(cx, shape, &plain) }, |b| {
+                b.0 * NO_WORSE
+            });
         if time < least {
             best = Some((time, (choice, packs, padded)));
         }
@@ -336,20 +339,6 @@ fn copies(graph: &Graph, packs: &[Pack]) -> f64 {
         (from + p.home.len) as f64 * p.home.dtype.bits() as f64 / 8.0 / COPY + LAUNCH
     };
     packs.iter().map(one).sum()
-}
-
-// Small tests ask for packs that would not pay.
-#[cfg(test)]
-thread_local! { pub static ALWAYS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) } }
-
-#[cfg(test)]
-fn always() -> bool {
-    ALWAYS.get()
-}
-
-#[cfg(not(test))]
-fn always() -> bool {
-    false
 }
 
 fn speed(load: Load) -> f64 {

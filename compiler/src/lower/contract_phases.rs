@@ -63,6 +63,12 @@ pub fn split(g: &Graph, d: &Define, name: &str) -> Option<Vec<Phase>> {
     Some(phases)
 }
 
+/// Whether phases are looked for before a kernel is taken as the product that it is, if it is one: a remainder in the
+/// condition masks no term where it chooses among sums.
+pub fn before(found: &Result<ContractShape, Refusal>) -> bool {
+    found.as_ref().map_or(true, ContractShape::is_masked)
+}
+
 /// Lowers a kernel phase by phase, if it has phases, or all at once where the main loop counts each phase's terms. Copies
 /// of operands are shared.
 pub fn lower(cx: &mut Lowering<'_>, k: &PlanKernel) -> Option<Result<(), Refusal>> {
@@ -102,15 +108,13 @@ fn one<R>(
 ) -> R {
     let own = cx.home(d.target).clone();
     let packed = cx.packed.take();
-    let mut inner = cx.over(&p.plan);
-    (inner.parts, inner.packed) = (None, packed);
-    if let Some((t, periods)) = &p.view {
-        inner.set_home(*t, view(&own, periods));
-    }
-    let done = f(&mut inner, &p.plan.kernels[0]);
-    let packed = inner.packed.take();
-    let state = inner.into_state();
-    cx.resume(state);
+    let (done, packed) = cx.within(&p.plan, |inner| {
+        (inner.parts, inner.packed) = (None, packed);
+        if let Some((t, periods)) = &p.view {
+            inner.set_home(*t, view(&own, periods));
+        }
+        (f(inner, &p.plan.kernels[0]), inner.packed.take())
+    });
     cx.packed = packed;
     done
 }
@@ -249,8 +253,7 @@ fn phase(graph: &Graph, d: &Define, periods: &BTreeMap<usize, i64>, at: Phases, 
     let view = (!split.is_empty()).then_some((target, split));
     g.stmts = vec![Stmt::Define(Define { target, axes, value, span: d.span })];
     g.outputs.clear();
-    let kernel = PlanKernel { name: name.into(), stmts: vec![0], form: Form::Contract };
-    Some(Phase { plan: Plan { graph: g, kernels: vec![kernel], bytes_saved: 0, notes: Vec::new() }, view })
+    Some(Phase { plan: Plan::of_statement(g, name, Form::Contract), view })
 }
 
 /// A new axis like another over a literal range.

@@ -4,7 +4,7 @@
 
 use super::contract_pattern::{ContractShape, Contraction};
 use super::contract_phases::build;
-use super::home::Home;
+use super::home::{Home, contiguous};
 use super::hopper_gather::{Affine, affine};
 use super::{Lowering, Refusal, contract, map};
 use crate::ir::graph::*;
@@ -48,24 +48,23 @@ pub fn lower(
     let (before, own) = before(cx.graph, &found, &product.graph, copied, &k.name, span);
     let t = product.graph.tensor(copied);
     let (len, dtype) = (t.dims.iter().product::<i64>(), t.dtype);
-    let mut strides = vec![1; t.dims.len()];
-    (0..t.dims.len() - 1).rev().for_each(|d| strides[d] = strides[d + 1] * t.dims[d + 1]);
+    let strides = contiguous(dtype, &t.dims);
     let buffer: BufferId = cx.workspace(format!("{}_{}", k.name, t.name), dtype, &[len]);
     let home = Home { buffer, dtype, strides, len, align: 256, ring: None };
     let from = cx.home(found.of.tensor).clone();
-    let mut inner = cx.over(&before);
-    inner.set_home(own[0], from);
-    inner.set_home(own[1], home.clone());
-    let done = map::lower(&mut inner, &before.kernels[0]);
-    let state = inner.into_state();
-    cx.resume(state);
-    let mut inner = cx.over(&product);
-    inner.parts = None;
-    inner.set_home(copied, home);
-    let done = done.and_then(|()| contract::lower(&mut inner, &product.kernels[0]));
-    let state = inner.into_state();
-    cx.resume(state);
-    Some(done)
+    let done = cx.within(&before, |inner| {
+        inner.set_home(own[0], from);
+        inner.set_home(own[1], home.clone());
+        map::lower(inner, &before.kernels[0])
+    });
+    if done.is_err() {
+        return Some(done);
+    }
+    Some(cx.within(&product, |inner| {
+        inner.parts = None;
+        inner.set_home(copied, home);
+        contract::lower(inner, &product.kernels[0])
+    }))
 }
 
 /// The read, if it is one of whole elements some of whose indices are functions of evenly moved ones.
@@ -139,8 +138,7 @@ fn product(graph: &Graph, d: &Define, r: &Regular, name: &str) -> (Plan, TensorI
     let value = Subst::of_exprs([(r.read, read)]).apply(&mut g, d.value);
     g.stmts = vec![Stmt::Define(Define { target: d.target, axes: d.axes.clone(), value, span: d.span })];
     g.outputs.clear();
-    let kernel = PlanKernel { name: name.into(), stmts: vec![0], form: Form::Contract };
-    (Plan { graph: g, kernels: vec![kernel], bytes_saved: 0, notes: Vec::new() }, copied)
+    (Plan::of_statement(g, name, Form::Contract), copied)
 }
 
 /// The kernel that copies, and its two tensors.
@@ -174,6 +172,5 @@ fn before(
     let value = g.add(Expr::Read(read), ty, span);
     g.stmts = vec![Stmt::Define(Define { target, axes, value, span })];
     g.outputs.clear();
-    let kernel = PlanKernel { name: format!("{name}_copy"), stmts: vec![0], form: Form::Map };
-    (Plan { graph: g, kernels: vec![kernel], bytes_saved: 0, notes: Vec::new() }, [r.of.tensor, target])
+    (Plan::of_statement(g, format!("{name}_copy"), Form::Map), [r.of.tensor, target])
 }

@@ -11,6 +11,7 @@ use super::contract_operand::{Ground, Source};
 use super::contract_pack::{Inner, Pack, other_home};
 use super::contract_pattern::ContractShape;
 use super::contract_tile::{self, Choice, Wishes};
+use super::forced::{Gain, is_forced};
 use super::home::Home;
 use super::map::launch_points;
 use super::read::Index;
@@ -62,7 +63,7 @@ pub fn choose(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Result<O
             packs.push(pack);
         }
     }
-    if !always() && !pays(cx, shape, &packs) {
+    if !is_forced(Gain::Splits) && !pays(cx, shape, &packs) {
         return Ok(None);
     }
     let plain = contract_tile::choose(&ground, cx.target, wishes)?;
@@ -99,20 +100,6 @@ fn pays(cx: &Lowering, shape: &ContractShape, packs: &[Pack]) -> bool {
     };
     let copies = packs.iter().map(bytes).sum::<f64>() / COPY + LAUNCHES;
     flop / SPLIT + copies < flop / PLAIN
-}
-
-// Small tests ask for splits that would not pay.
-#[cfg(test)]
-thread_local! { pub static ALWAYS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) } }
-
-#[cfg(test)]
-fn always() -> bool {
-    ALWAYS.get()
-}
-
-#[cfg(not(test))]
-fn always() -> bool {
-    false
 }
 
 /// Launches the kernels that make the parts, and gives the tensors the parts' homes; returns those they had, and the

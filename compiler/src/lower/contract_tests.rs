@@ -5,6 +5,7 @@ use super::{Schedule, plan_to_program};
 use crate::host::HostTensor;
 use crate::ir::graph::*;
 use crate::ir::plan::{Form, Plan, PlanKernel};
+use crate::lower::forced::{self, Gain};
 use crate::reference::{self, Inputs};
 use crate::sim;
 use crate::vocab::dtype::{DType, Ty};
@@ -632,9 +633,9 @@ fn big_tensors_take_wide_offsets() {
 
 /// Runs `f` with operands packed wherever they can be, whether that pays or not.
 fn packed<R>(f: impl FnOnce() -> R) -> R {
-    super::contract_pack::ALWAYS.set(true);
+    forced::force(Gain::Packs, true);
     let r = f();
-    super::contract_pack::ALWAYS.set(false);
+    forced::force(Gain::Packs, false);
     r
 }
 

@@ -13,15 +13,13 @@ use girih_dsl::ast::Span;
 /// The tile level of a kernel, for printing; of a sum in phases that of the first.
 pub fn tile(cx: &mut Lowering<'_>, k: &PlanKernel) -> Result<Tile, Refusal> {
     let span = span(cx.graph, k);
-    let shape = match shape(cx, k, span) {
-        Ok(shape) => shape,
-        Err(why) => return contract_phases::first(cx, k, tile).unwrap_or(Err(why)),
-    };
-    if shape.is_masked()
+    let found = shape(cx, k, span);
+    if contract_phases::before(&found)
         && let Some(tile) = contract_phases::first(cx, k, tile)
     {
         return tile;
     }
+    let shape = found?;
     match tile_of_groups(cx, k, &shape, span) {
         Some(tile) => Ok(tile),
         None => tile_of(cx, k, shape, span),

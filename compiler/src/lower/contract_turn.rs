@@ -5,7 +5,7 @@ use super::contract_pack::Pack;
 use super::home::Home;
 use super::{Lowering, Refusal, map};
 use crate::ir::graph::*;
-use crate::ir::plan::{Form, Plan, PlanKernel};
+use crate::ir::plan::{Form, Plan};
 use crate::vocab::dtype::DType;
 use girih_dsl::ast::Span;
 
@@ -44,19 +44,16 @@ pub fn copy(
     }
     let (mut graph, [source, target]) = graph(&dims, to.dtype, &t.name, span);
     graph.op = cx.graph.op.clone();
-    let kernel = PlanKernel { name: name.into(), stmts: vec![0], form: Form::Map };
-    let plan = Plan { graph, kernels: vec![kernel], bytes_saved: 0, notes: Vec::new() };
-    let mut inner = cx.over(&plan);
+    let plan = Plan::of_statement(graph, name, Form::Map);
     let lie = |home: &Home, stride: fn(&Dim) -> i64| Home {
         strides: dims.iter().map(stride).collect(),
         ..home.clone()
     };
-    inner.set_home(source, lie(from, |d| d.1));
-    inner.set_home(target, lie(to, |d| d.2));
-    let done = map::lower(&mut inner, &plan.kernels[0]);
-    let state = inner.into_state();
-    cx.resume(state);
-    Some(done)
+    Some(cx.within(&plan, |inner| {
+        inner.set_home(source, lie(from, |d| d.1));
+        inner.set_home(target, lie(to, |d| d.2));
+        map::lower(inner, &plan.kernels[0])
+    }))
 }
 
 /// `to[i…] = from[i…]` over these dims.

@@ -50,6 +50,7 @@ mod fold_loop;
 mod fold_parts;
 pub mod fold_pattern;
 mod fold_scores;
+mod forced;
 mod home;
 mod hopper_codes;
 mod hopper_gather;
@@ -342,12 +343,12 @@ impl<'a> Lowering<'a> {
         std::mem::replace(self.home_mut(t), bytes)
     }
 
-    /// A lowering of a rewritten plan that goes on with this one's program; `resume` takes it back.
-    fn over<'b>(&mut self, plan: &'b Plan) -> Lowering<'b>
+    /// Runs `f` on a lowering of a rewritten plan that goes on with this one's program.
+    fn within<'b, R>(&mut self, plan: &'b Plan, f: impl FnOnce(&mut Lowering<'b>) -> R) -> R
     where
         'a: 'b,
     {
-        Lowering {
+        let mut inner = Lowering {
             plan,
             graph: &plan.graph,
             target: self.target,
@@ -363,15 +364,10 @@ impl<'a> Lowering<'a> {
             parts: Some(BTreeMap::new()),
             packed: None,
             unrolled: BTreeSet::new(),
-        }
-    }
-
-    fn into_state(self) -> (Program, Vec<Vec<Step>>, BTreeSet<String>) {
-        (self.program, self.open, self.names)
-    }
-
-    fn resume(&mut self, state: (Program, Vec<Vec<Step>>, BTreeSet<String>)) {
-        (self.program, self.open, self.names) = state;
+        };
+        let done = f(&mut inner);
+        (self.program, self.open, self.names) = (inner.program, inner.open, inner.names);
+        done
     }
 
     /// Where a tensor lives that a rewriting made.

@@ -25,12 +25,10 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
 
 /// Lowers the rewritten recurrence in a lowering of its own, whose kernels and buffers join the program.
 fn split_steps(cx: &mut Lowering<'_>, split: &Split) -> Result<(), Refusal> {
-    let mut sub = cx.over(&split.plan);
-    split.sums.iter().for_each(|&t| sub.new_home(t));
-    let done = steps(&mut sub, &split.kernel, &split.before, Some(split.step));
-    let state = sub.into_state();
-    cx.resume(state);
-    done
+    cx.within(&split.plan, |inner| {
+        split.sums.iter().for_each(|&t| inner.new_home(t));
+        steps(inner, &split.kernel, &split.before, Some(split.step))
+    })
 }
 
 fn steps<'a>(

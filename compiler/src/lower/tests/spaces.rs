@@ -12,6 +12,8 @@ use crate::vocab::dtype::Value;
 use crate::vocab::target::Target;
 use std::collections::BTreeSet;
 
+const RECURRENCE: &str = "op f[T, N](u0: f32[N]) -> (u: f32[T, N]) { u[t, i] = if t == 0 then u0[i] else u[t-1, (i+1) % N] * 0.5 + u[t-1, i] }";
+
 /// An op with a kernel of this form, and how many different programs its space makes at least.
 const OPS: &[(Form, usize, &str, &str, &[(&str, i64)])] = &[
     (
@@ -65,20 +67,8 @@ const OPS: &[(Form, usize, &str, &str, &[(&str, i64)])] = &[
         "op f[R, V, D](inout t: f32[V, D], ids: i32[R] in 0..V, x: f32[R, D]) { t[ids[r], d] += x[r, d] }",
         &[("R", 40), ("V", 9), ("D", 33)],
     ),
-    (
-        Form::Step,
-        2,
-        "f",
-        "op f[T, N](u0: f32[N]) -> (u: f32[T, N]) { u[t, i] = if t == 0 then u0[i] else u[t-1, (i+1) % N] * 0.5 + u[t-1, i] }",
-        &[("T", 3), ("N", 9000)],
-    ),
-    (
-        Form::Block,
-        2,
-        "f",
-        "op f[T, N](u0: f32[N]) -> (u: f32[T, N]) { u[t, i] = if t == 0 then u0[i] else u[t-1, (i+1) % N] * 0.5 + u[t-1, i] }",
-        &[("T", 5), ("N", 300)],
-    ),
+    (Form::Step, 2, "f", RECURRENCE, &[("T", 3), ("N", 9000)]),
+    (Form::Block, 2, "f", RECURRENCE, &[("T", 5), ("N", 300)]),
     (
         Form::Thread,
         2,

@@ -50,6 +50,9 @@ pub struct Kernel {
     pub cluster: [u32; 3],
     /// `__launch_bounds__(threads, min_blocks)`; 0 leaves the second out.
     pub min_blocks: u32,
+    /// Parameters whose elements the kernel reads once, beside others that it reads again: their vectors of 16 bytes take no
+    /// place in the L1 cache.
+    pub once: Vec<ParamId>,
     pub body: Vec<Stmt>,
 }
 

@@ -195,6 +195,9 @@ impl<'a> Parser<'a> {
                     name,
                     kind: ParamKind::Pointer { dtype, len, written: self.accept("written") },
                 });
+                if self.accept("once") {
+                    k.once.push(ParamId(k.params.len() as u32 - 1));
+                }
             }
             "shared" => {
                 let (dtype, len) = (self.dtype()?, self.number()?);

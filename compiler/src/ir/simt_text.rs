@@ -102,7 +102,8 @@ impl Printer<'_> {
             "kernel {:?} grid {grid} block {block} cluster {cluster} min_blocks {}\n",
             k.name, k.min_blocks
         );
-        for p in &k.params {
+        for (i, p) in k.params.iter().enumerate() {
+            let once = if k.once.contains(&ParamId(i as u32)) { " once" } else { "" };
             let kind = match &p.kind {
                 ParamKind::Pointer { dtype, len, written } => {
                     format!("pointer {} {len}{}", dtype.name(), if *written { " written" } else { "" })
@@ -110,7 +111,7 @@ impl Printer<'_> {
                 ParamKind::Scalar(ty) => format!("scalar {}", word(&TYPES, *ty)),
                 ParamKind::TensorMap(t) => tensor_map(t),
             };
-            let _ = writeln!(out, "param {:?} {kind}", p.name);
+            let _ = writeln!(out, "param {:?} {kind}{once}", p.name);
         }
         for s in &k.shared {
             let _ = writeln!(out, "shared {:?} {} {} align {}", s.name, s.dtype.name(), s.len, s.align);

@@ -82,6 +82,8 @@ pub enum Arrange {
     Groups { m: u32 },
     /// `rows` warps along the rows of 4-bit weights, `terms` along the terms, whose sums meet in shared memory.
     Codes { rows: u32, terms: u32 },
+    /// `warps` warps along the terms of 4-bit weights, each with `segments` runs of 128 terms at a time, in `passes`.
+    Stream { segments: u32, warps: u32, passes: u32 },
     /// `rows` × `cols` threads, each with `tm` × `tn` elements in runs of `vm` and `vn`.
     Threads { rows: u32, cols: u32, tm: u32, tn: u32, vm: u32, vn: u32 },
 }
@@ -142,6 +144,8 @@ pub enum Place {
     Lines(u32),
     /// `rows` rows (K) of elements, `pitch` elements apart.
     Rows { rows: u32, pitch: u32 },
+    /// Nowhere: it is loaded once and kept in registers.
+    Registers,
 }
 
 /// How a tile comes to shared memory.
@@ -187,6 +191,7 @@ impl Place {
             Place::Chunks(t) => t.bytes(),
             Place::Lines(lines) => lines * 128,
             Place::Rows { rows, pitch } => rows * pitch * dtype.bits() / 8,
+            Place::Registers => 0,
         }
     }
 }
@@ -224,6 +229,7 @@ impl Tile {
             Arrange::Warps { m, n } => (16 * m, 16 * n),
             Arrange::Groups { m } => (64 * m, 8),
             Arrange::Codes { .. } => (8, 8),
+            Arrange::Stream { .. } => (1, 1),
             Arrange::Threads { rows, cols, tm, tn, .. } => (rows * tm, cols * tn),
         };
         if self.m.block % m != 0 || self.n.block % n != 0 {
@@ -266,6 +272,10 @@ impl fmt::Display for Tile {
             )?,
             Arrange::Codes { rows, terms } => {
                 writeln!(f, "  accumulator {rows} warps along the weights' rows, {terms} along the terms")?
+            }
+            Arrange::Stream { segments, warps, passes } => {
+                let terms = 128 * segments;
+                writeln!(f, "  accumulator {warps} warps along the terms, {passes} times {terms} terms each")?
             }
             Arrange::Threads { rows, cols, tm, tn, .. } => {
                 writeln!(f, "  accumulator {rows}×{cols} threads of {tm}×{tn}")?
@@ -331,12 +341,16 @@ impl fmt::Display for FoldTile {
 
 impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        if self.place == Place::Registers {
+            return write!(f, "{} → registers, once", self.name);
+        }
         let order = if self.k_major { "k contiguous" } else { "k outermost" };
         write!(f, "{} → shared {} {order}, ", self.name, self.dtype.name())?;
         match self.place {
             Place::Chunks(t) => write!(f, "{t}, ")?,
             Place::Lines(lines) => write!(f, "{lines} lines of 128 bytes, swizzled, ")?,
             Place::Rows { rows, pitch } => write!(f, "{rows} rows of {pitch}, ")?,
+            Place::Registers => {}
         }
         match self.load {
             Load::Boxes => write!(f, "boxes through a tensor map"),

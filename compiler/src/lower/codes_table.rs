@@ -1,7 +1,7 @@
 //! From codes of 4 bits to weights: the table of the groups' constants in shared memory, and the bit operations.
 
 use super::contract_codes::Codes;
-use super::contract_coords::{Known, Place as Where, bind, digits, modulo, over, plus, times};
+use super::contract_coords::{Known, Place as Where, bind, digits, fold_op, modulo, over, plus, times};
 use super::contract_pattern::{ContractShape, Contraction, Digit};
 use super::scalar::{Emit, cast, int_op, lit32};
 use crate::ir::graph::ExprId;
@@ -16,6 +16,8 @@ pub struct Table<'x> {
     shape: &'x ContractShape,
     c: &'x Contraction,
     shared: Option<SharedId>,
+    /// Elements between neighbouring groups of a row, between rows, and between constants.
+    strides: [i64; 3],
 }
 
 /// The bits of a number in both halves of a word.
@@ -27,6 +29,19 @@ fn pair(dtype: DType, v: f32) -> u32 {
     bits << 16 | bits
 }
 
+/// What was put there.
+fn operand(to: &Place) -> Expr {
+    match to {
+        Place::Elem(a, i) => Expr::Elem(*a, Box::new(lit32(*i as i32))),
+        Place::Var(v) => Expr::Var(*v),
+    }
+}
+
+/// Elements between rows of a table by rows.
+pub fn pitch(groups: i64) -> i64 {
+    groups | 1
+}
+
 /// The number whose last bits a code is put into: its unit in the last place is 1.
 fn magic(dtype: DType) -> f32 {
     if dtype == DType::F16 { 1024.0 } else { 128.0 }
@@ -34,10 +49,28 @@ fn magic(dtype: DType) -> f32 {
 
 impl<'x> Table<'x> {
     pub fn new(e: &mut Emit, codes: &'x Codes, shape: &'x ContractShape) -> Table<'x> {
-        let mut table = Table { codes, shape, c: &shape.folds[0], shared: None };
-        let entries = table.constants().len() as u32 * codes.groups as u32 * codes.rows();
+        let (groups, rows) = (codes.groups, codes.rows() as i64);
+        Table::with(e, codes, shape, [rows, 1, groups * rows])
+    }
+
+    /// Where lanes read neighbouring groups of a row, or neighbouring rows of a group: an odd pitch of rows meets no bank
+    /// twice.
+    pub fn by_rows(e: &mut Emit, codes: &'x Codes, shape: &'x ContractShape) -> Table<'x> {
+        let pitch = pitch(codes.groups);
+        Table::with(e, codes, shape, [1, pitch, pitch * codes.rows() as i64])
+    }
+
+    fn with(e: &mut Emit, codes: &'x Codes, shape: &'x ContractShape, strides: [i64; 3]) -> Table<'x> {
+        let mut table = Table { codes, shape, c: &shape.folds[0], shared: None, strides };
+        let entries = table.constants().len() as u32 * strides[2] as u32;
         table.shared = (entries > 0).then(|| e.kernel.shared("table", DType::I32, entries, 16));
         table
+    }
+
+    /// Where a constant of a group stands for a row.
+    fn at(&self, constant: usize, group: Expr, row: Expr) -> Expr {
+        let [along, down, apart] = self.strides;
+        plus(plus(times(group, along), times(row, down)), lit32((constant as i64 * apart) as i32))
     }
 
     /// What stands in the table, in order.
@@ -67,10 +100,11 @@ impl<'x> Table<'x> {
         let var = e.kernel.var("entry", Ty::I32);
         let body = e.block(|e| {
             let entry = Expr::Var(var);
-            let row = plus(start.clone(), modulo(entry.clone(), rows));
+            let (own, group) = (modulo(entry.clone(), rows), over(entry, rows));
+            let row = plus(start.clone(), own.clone());
             let row = int_op(IntOp::Min, row, lit32(side.points() as i32 - 1));
             let row = e.named("row", Ty::I32, row);
-            let term = times(plus(first.clone(), over(entry.clone(), rows)), self.group());
+            let term = times(plus(first.clone(), group.clone()), self.group());
             let term = int_op(IntOp::Min, term, lit32(self.codes.terms as i32 - 1));
             let term = e.named("term", Ty::I32, term);
             let at = digits(e, side, of, &[row]);
@@ -83,7 +117,7 @@ impl<'x> Table<'x> {
                 let v = if self.codes.weight.zero == Some(id) && i == 0 { self.minus(v) } else { v };
                 let v = e.named("v", Ty::F32, v);
                 let word = Expr::Pack2(self.codes.dtype, Box::new(v.clone()), Box::new(v));
-                let to = plus(entry.clone(), lit32((i as i64 * groups * rows) as i32));
+                let to = self.at(i, group.clone(), own.clone());
                 e.push(Stmt::Store(Mem::Shared(table), to, cast(Ty::I32, word)));
             }
         });
@@ -107,11 +141,11 @@ impl<'x> Table<'x> {
     /// first term.
     pub fn entry(&self, e: &mut Emit, first: &Expr, term: Expr, row: Expr) -> Vec<Expr> {
         let Some(table) = self.shared else { return Vec::new() };
-        let (rows, group) = (self.codes.rows() as i64, self.group());
-        let number = int_op(IntOp::Sub, over(term, group), over(first.clone(), group));
-        let at = e.named("entry", Ty::I32, plus(times(number, rows), row));
+        let group = self.group();
+        let number = fold_op(IntOp::Sub, over(term, group), over(first.clone(), group));
+        let at = e.named("entry", Ty::I32, self.at(0, number, row));
         let load = |e: &mut Emit, j: usize| {
-            let index = plus(at.clone(), lit32((j as i64 * self.codes.groups * rows) as i32));
+            let index = plus(at.clone(), lit32((j as i64 * self.strides[2]) as i32));
             let word = Expr::Load(Mem::Shared(table), Box::new(index));
             e.named("constant", Ty::U32, cast(Ty::U32, word))
         };
@@ -128,20 +162,27 @@ impl<'x> Table<'x> {
         constants: &[Expr],
         to: Place,
     ) {
+        let own = operand(&to);
+        e.push(Stmt::Intrinsic {
+            op: Intrinsic::BytePermute,
+            outs: vec![to.clone()],
+            args: vec![word.clone(), upper.clone(), selector],
+        });
+        self.weights_of(e, own, constants, to);
+    }
+
+    /// A pair of weights to a register from a word with a code in the last bits of each half.
+    pub fn weights_of(&self, e: &mut Emit, codes: Expr, constants: &[Expr], to: Place) {
         let (dtype, w) = (self.codes.dtype, &self.codes.weight);
+        let own = operand(&to);
         let mut call = |op, args| e.push(Stmt::Intrinsic { op, outs: vec![to.clone()], args });
-        let own = match &to {
-            Place::Elem(a, i) => Expr::Elem(*a, Box::new(lit32(*i as i32))),
-            Place::Var(v) => Expr::Var(*v),
-        };
         let exponent = pair(dtype, magic(dtype)) | if self.codes.signed { 0x0008_0008 } else { 0 };
         let mut rest = constants.iter().cloned();
         let mut next = |there: bool| if there { rest.next() } else { None };
         let (zero, scale, shift) = (next(w.zero.is_some()), next(w.scale.is_some()), next(w.shift.is_some()));
         let zero = zero.unwrap_or(Expr::U32(pair(dtype, -self.bias())));
         let one = Expr::U32(pair(dtype, 1.0));
-        call(Intrinsic::BytePermute, vec![word.clone(), upper.clone(), selector]);
-        let code = int_op(IntOp::And, own.clone(), Expr::U32(0x000f_000f));
+        let code = int_op(IntOp::And, codes, Expr::U32(0x000f_000f));
         let code = int_op(IntOp::Xor, code, Expr::U32(exponent));
         let fma = Intrinsic::HalfFma { dtype };
         call(fma, vec![code, one.clone(), zero]);

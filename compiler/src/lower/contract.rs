@@ -6,6 +6,7 @@
 //! sum, their parts go to a workspace and a second kernel adds them in order.
 
 use super::codes_loop::CodesLoop;
+use super::codes_stream::CodesStream;
 use super::contract_codes::{self, Codes};
 use super::contract_coords::{Place as Where, locate, locate_at, modulo, plus, times};
 use super::contract_epilogue::Epilogue;
@@ -308,6 +309,9 @@ fn lower_codes<'a>(
         let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
         e.kernel.min_blocks = codes.together;
         HopperCodes::new(&mut e, codes, shape).emit(&mut e, &ground, &place, &params);
+    } else if let Some(stream) = CodesStream::new(&mut e, codes, shape) {
+        e.kernel.min_blocks = codes.together;
+        stream.emit(&mut e, &place);
     } else {
         e.kernel.min_blocks = contract_codes::BLOCKS as u32 / codes.tiles;
         CodesLoop::new(&mut e, codes, shape).emit(&mut e, &place, &params);

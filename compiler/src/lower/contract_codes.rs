@@ -34,6 +34,9 @@ pub const STEP: i64 = 256;
 /// other operand are no slower in the older loop.
 const WIDE: std::ops::RangeInclusive<i64> = 9..=128;
 const LEAST_ROWS: i64 = 512;
+/// Rows of the other operand for which each lane streams its own codes, and terms of a segment of that loop.
+const MOST_STREAMED: i64 = 8;
+pub const STREAM_SEGMENT: i64 = 128;
 const LEAST_TERMS: i64 = 512;
 /// Rows of the other operand from which on weights are better dequantised once, for all tiles.
 const MOST_TOKENS: i64 = 256;
@@ -94,6 +97,8 @@ impl Codes {
     pub fn rows(&self) -> u32 {
         match self.choice.tile.arrange {
             Arrange::Groups { m } => 64 * m,
+            Arrange::Stream { .. } if self.first => self.choice.tile.m.block,
+            Arrange::Stream { .. } => self.choice.tile.n.block,
             _ => 16 * self.tiles * self.warps().0,
         }
     }
@@ -163,8 +168,7 @@ pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Option<Codes
     let shape = ground.shape;
     let [c] = &shape.folds[..] else { return None };
     let [k] = &c.k[..] else { return None };
-    let set = wishes.schedule.kernels.get(wishes.kernel).is_some_and(|s| !s.is_empty());
-    let takes = target.cp_async && target.mma_bf16 && c.ty == Ty::F32 && shape.selector.is_none() && !set;
+    let takes = target.cp_async && target.mma_bf16 && c.ty == Ty::F32 && shape.selector.is_none();
     if !takes
         || k.lo != 0
         || k.extent <= 0
@@ -176,7 +180,10 @@ pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Option<Codes
     [false, true].into_iter().find_map(|first| {
         let mut codes = of_side(ground, wishes, c, first)?;
         let (rows, tokens) = if first { (&shape.m, &shape.n) } else { (&shape.n, &shape.m) };
-        let tile = best(ground, target, wishes, &mut codes, rows, tokens)?;
+        let asked = StreamAsked::of(shape, wishes, rows)?;
+        let tile = best_stream(ground, target, wishes, &mut codes, (rows, tokens), &asked);
+        let tile =
+            tile.or_else(|| best(ground, target, wishes, &mut codes, rows, tokens).filter(|_| !asked.any()))?;
         Some(codes.with(tile, c))
     })
 }
@@ -193,8 +200,9 @@ pub fn choose_groups(ground: &Ground, target: &Target, wishes: &Wishes) -> Resul
     let Some(asked) = Asked::of(shape, wishes)? else { return Ok(None) };
     let points = |d: &[Digit]| ContractShape::points(d);
     let few = points(&shape.n);
+    let asked_for = asked.any && (few >= *WIDE.start() || asked.groups_or_split);
     let worth = few >= *WIDE.start() && points(&shape.m) >= LEAST_ROWS && k.extent >= LEAST_TERMS;
-    if few > *WIDE.end() || !(worth || asked.any) {
+    if few > *WIDE.end() || !(worth || asked_for) {
         return Ok(None);
     }
     let Some(mut codes) = of_side(ground, wishes, c, true) else { return Ok(None) };
@@ -205,6 +213,8 @@ pub fn choose_groups(ground: &Ground, target: &Target, wishes: &Wishes) -> Resul
 /// The settings that speak of the loop of sm_90a.
 struct Asked {
     any: bool,
+    /// Only this loop has these.
+    groups_or_split: bool,
     groups: Option<i64>,
     split: Option<i64>,
     stages: Option<i64>,
@@ -229,8 +239,37 @@ impl Asked {
         let fits = block.is_none_or(|b| b % 64 == 0 && groups.is_none_or(|g| b == 64 * g));
         let groups = groups.or(block.map(|b| b / 64));
         let any = settings.is_some_and(|s| !s.is_empty());
+        let own = |key: &(String, String)| matches!(key.0.as_str(), "warpgroups" | "split");
+        let groups_or_split = settings.is_some_and(|s| s.keys().any(own));
         let (split, stages) = (wishes.split()?, wishes.int("stages", "")?);
-        Ok(fits.then_some(Asked { any, groups, split, stages }))
+        Ok(fits.then_some(Asked { any, groups_or_split, groups, split, stages }))
+    }
+}
+
+/// The settings that speak of the loop whose lanes stream their own codes.
+#[derive(Default)]
+struct StreamAsked {
+    block: Option<i64>,
+    stages: Option<i64>,
+}
+
+impl StreamAsked {
+    /// `None`: there are others.
+    fn of(shape: &ContractShape, wishes: &Wishes, rows: &[Digit]) -> Option<StreamAsked> {
+        let mut asked = StreamAsked::default();
+        for (key, axis) in wishes.schedule.kernels.get(wishes.kernel).iter().flat_map(|s| s.keys()) {
+            let value = wishes.int(key, axis).ok()?;
+            match (key.as_str(), rows) {
+                ("stages", _) => asked.stages = value,
+                ("block", [row]) if *axis == shape.axes[row.out].name => asked.block = value,
+                _ => return None,
+            }
+        }
+        Some(asked)
+    }
+
+    fn any(&self) -> bool {
+        self.block.is_some() || self.stages.is_some()
     }
 }
 
@@ -459,6 +498,84 @@ fn best(
     let (_, tile, groups) = best?;
     (codes.tiles, codes.columns, codes.groups) = (tiles, columns, groups);
     Some(tile)
+}
+
+/// The block for at most 8 rows of the other operand, where the rows of weights make enough blocks.
+fn best_stream(
+    ground: &Ground,
+    target: &Target,
+    wishes: &Wishes,
+    codes: &mut Codes,
+    (rows, tokens): (&[Digit], &[Digit]),
+    asked: &StreamAsked,
+) -> Option<Tile> {
+    /// Bytes that a multiprocessor gets in a nanosecond, and nanoseconds until a copy is there, until a block is
+    /// started, and of a wave's start and end.
+    const RATE: f64 = 31.8;
+    const LATENCY: f64 = 1500.0;
+    const BLOCK: f64 = 80.0;
+    const WAVE: f64 = 1500.0;
+    const MOST_WARPS: i64 = 16;
+    const MOST_PASSES: i64 = 4;
+    const MOST_STAGES: i64 = 8;
+    let (n, t) = (ContractShape::points(rows), ContractShape::points(tokens));
+    if !(1..=MOST_STREAMED).contains(&t) {
+        return None;
+    }
+    let all = codes.terms / STREAM_SEGMENT;
+    let below = 1 << (63 - all.leading_zeros());
+    let segments = (8 / (t as u64).next_power_of_two() as i64).min(below);
+    // Warps and passes that cover the terms with the least beyond them.
+    let covers = (1..=MOST_WARPS).map(|w| (w, (all + w * segments - 1) / (w * segments)));
+    let (warps, passes) = covers
+        .filter(|c| c.1 <= MOST_PASSES)
+        .min_by_key(|&(w, p)| 1000 * w * p * segments / all + 20 * p + (w - 8).abs())?;
+    let (unit, threads) = (16 / segments, 32 * warps);
+    let registers = 48 + 16 * passes;
+    let groups = codes.groups_of(codes.terms);
+    let sms = target.sms as i64;
+    let mut best: Option<(f64, i64, i64, i64)> = None;
+    for block in (1..=128 / unit).map(|i| i * unit).filter(|b| asked.block.is_none_or(|a| a == *b)) {
+        let blocks = (n + block - 1) / block;
+        let each = (blocks + sms - 1) / sms;
+        let fit = (65536 / (threads * registers)).min(target.threads_per_sm as i64 / threads);
+        let resident = fit.min(each).max(1);
+        let pitch = super::codes_stream::sums_pitch((warps * segments) as u32) as i64;
+        let table = 4 * codes.constants() * super::codes_table::pitch(groups) * block;
+        let room = (target.shared_per_sm as i64 / resident).min(target.shared_per_block as i64);
+        let room = room - 2048 - table - 4 * t * block * pitch;
+        let slot = 1024 * warps * passes;
+        let fit = (room / slot).min(block / unit);
+        let stages = asked.stages.unwrap_or(fit.min(MOST_STAGES));
+        if stages < 1 || stages > fit || 2 * blocks < sms && asked.block.is_none() {
+            continue;
+        }
+        let rate = RATE.min((resident * stages * slot) as f64 / LATENCY);
+        let waves = (each + resident - 1) / resident;
+        let bytes = (each * block * (codes.terms / 2 + 2 * codes.constants() * groups)) as f64;
+        let cost = bytes / rate + each as f64 * BLOCK + waves as f64 * WAVE;
+        if best.is_none_or(|b| cost < b.0) {
+            best = Some((cost, block, stages, resident));
+        }
+    }
+    let (_, block, stages, resident) = best?;
+    (codes.groups, codes.together) = (groups, resident as u32);
+    let tile = tile(ground, wishes, codes, (rows, block as u32), (tokens, t as u32), 1, stages as u32, 1);
+    let (segments, warps, passes) = (segments as u32, warps as u32, passes as u32);
+    Some(of_stream(tile, codes, Arrange::Stream { segments, warps, passes }))
+}
+
+/// A tile of the loop with a ring of both operands as one whose lanes stream their own codes.
+fn of_stream(mut tile: Tile, codes: &Codes, arrange: Arrange) -> Tile {
+    let Arrange::Stream { segments, warps, passes } = arrange else { return tile };
+    let step = warps * passes * segments * STREAM_SEGMENT as u32;
+    let fold = &mut tile.folds[0];
+    (fold.step, fold.slot) = (step as i64, step);
+    let (w, x) = if codes.first { (&mut fold.a, &mut fold.b) } else { (&mut fold.b, &mut fold.a) };
+    w.place = Place::Rows { rows: 16 / segments, pitch: step };
+    x.place = Place::Registers;
+    let shared_bytes = fold.stages * fold.stage_bytes();
+    Tile { arrange, threads: 32 * warps, shared_bytes, ..tile }
 }
 
 /// The block of the loop of sm_90a that is expected to be done first.

@@ -77,6 +77,65 @@ fn is_codes(plan: &Plan, schedule: &Schedule) -> bool {
     tiles.iter().filter_map(|t| t.2.as_ref()).any(|t| matches!(t.arrange, Arrange::Codes { .. }))
 }
 
+/// The segments, warps and passes where each lane streams its own codes.
+fn streams(plan: &Plan) -> Option<(u32, u32, u32)> {
+    let tiles = crate::lower::tiles(plan, target("sm_90a"), &Schedule::default()).expect("it lowers");
+    tiles.iter().filter_map(|t| t.2.as_ref()).find_map(|t| match t.arrange {
+        Arrange::Stream { segments, warps, passes } => Some((segments, warps, passes)),
+        _ => None,
+    })
+}
+
+fn streamed(c: &Case, sizes: (i64, i64, i64, i64)) {
+    let plan = plan_of(c, sizes);
+    assert!(streams(&plan).is_some(), "not streamed: {sizes:?}");
+    for t in ["sm_80", "sm_90a"] {
+        check_as(&plan, t, &Schedule::default(), &inputs(&plan.graph, 5));
+    }
+}
+
+#[test]
+fn few_rows_are_streamed() {
+    let (half, brain) = (DType::F16, DType::BF16);
+    for (i, (kind, code)) in [
+        (Kind::Plain, DType::I4),
+        (Kind::Scale, DType::U4),
+        (Kind::Zero, DType::U4),
+        (Kind::Shift, DType::U4),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // One to eight rows: eight to one segments; rows of weights that are no whole blocks.
+        for (j, m) in [1, 2, 3, 5].into_iter().enumerate() {
+            let (dtype, turned) = if (i + j) % 2 == 0 { (half, false) } else { (brain, true) };
+            let group = [32, 64, 128][(i + j) % 3];
+            streamed(&Case { dtype, code, kind, turned }, (m, 1100 + 17 * m, 768, group));
+        }
+    }
+}
+
+#[test]
+fn streams_by_sizes() {
+    let case = Case { dtype: DType::BF16, code: DType::U4, kind: Kind::Shift, turned: false };
+    for ((m, n, k), want) in [
+        ((1, 8192, 8192), Some((8, 8, 1))),
+        ((1, 4096, 14336), Some((8, 14, 1))),
+        ((1, 4096, 4096), Some((8, 4, 1))),
+        ((4, 8192, 8192), Some((2, 16, 2))),
+        ((8, 8192, 8192), Some((1, 16, 4))),
+        ((8, 8192, 14336), None),
+        ((9, 8192, 8192), None),
+        ((1, 64, 8192), None),
+    ] {
+        assert_eq!(streams(&plan_of(&case, (m, n, k, 128))), want, "{m}×{n}×{k}");
+    }
+    // Terms that are no whole passes, and several passes.
+    for sizes in [(1, 300, 3200, 64), (2, 1100, 128, 32), (6, 1200, 2176, 128)] {
+        streamed(&case, sizes);
+    }
+}
+
 fn codes(c: &Case, sizes: (i64, i64, i64, i64)) {
     let plan = plan_of(c, sizes);
     assert!(is_codes(&plan, &Schedule::default()), "not by codes: {sizes:?}");

@@ -355,7 +355,9 @@ impl<'x> Loader<'x> {
     fn shared_index(&self, mn: Expr, k: Expr) -> Expr {
         match self.op.place {
             Place::Rows { pitch, .. } => plus(times(k, pitch as i64), mn),
-            Place::Lines(_) => unreachable!("lines are filled by boxes alone, never by this loader"),
+            Place::Lines(_) | Place::Registers => {
+                unreachable!("lines and registers are filled elsewhere, never by this loader")
+            }
             Place::Chunks(t) => {
                 let per = (16 / self.size()) as i64;
                 let (r, c) = if self.op.k_major { (mn, k) } else { (k, mn) };

@@ -35,7 +35,7 @@ impl Accumulators {
             Arrange::Groups { m } => (block.0 / m / 32, block.1 / 8, 2),
             Arrange::Threads { tm, tn, vn, .. } => (tm, tn / vn, vn),
             // These sums meet in shared memory.
-            Arrange::Codes { .. } => (0, 0, 1),
+            Arrange::Codes { .. } | Arrange::Stream { .. } => (0, 0, 1),
         };
         Accumulators { rows, groups, width, arrange: tile.arrange, block }
     }
@@ -52,7 +52,7 @@ impl Accumulators {
                 plus(plus(warp, times(r, 8)), over(Expr::Special(Special::Lane), 4))
             }
             Arrange::Groups { m } => hopper_loop::row(self.block.0, m, r),
-            Arrange::Codes { .. } => r,
+            Arrange::Codes { .. } | Arrange::Stream { .. } => r,
             Arrange::Threads { rows, cols, vm, .. } => {
                 let thread = times(over(Expr::Special(Special::ThreadX), cols as i64), vm as i64);
                 let run = times(over(r.clone(), vm as i64), (rows * vm) as i64);
@@ -68,7 +68,7 @@ impl Accumulators {
                 let warp = times(modulo(Expr::Special(Special::Warp), n as i64), (self.block.1 / n) as i64);
                 plus(plus(warp, times(g, 8)), times(modulo(Expr::Special(Special::Lane), 4), 2))
             }
-            Arrange::Codes { .. } => g,
+            Arrange::Codes { .. } | Arrange::Stream { .. } => g,
             Arrange::Groups { .. } => plus(times(g, 8), times(modulo(Expr::Special(Special::Lane), 4), 2)),
             Arrange::Threads { cols, vn, .. } => {
                 let thread = times(modulo(Expr::Special(Special::ThreadX), cols as i64), vn as i64);
@@ -84,7 +84,7 @@ impl Accumulators {
                 let atom = plus(times(over(r.clone(), 2), self.groups as i64), g);
                 plus(plus(times(atom, 4), times(modulo(r, 2), 2)), lit32(w as i32))
             }
-            Arrange::Codes { .. } => r,
+            Arrange::Codes { .. } | Arrange::Stream { .. } => r,
             Arrange::Threads { tn, .. } => {
                 plus(plus(times(r, tn as i64), times(g, self.width as i64)), lit32(w as i32))
             }
@@ -200,9 +200,7 @@ impl Registers {
                 let a = e.kernel.array("a_frag", Ty::of(ty), tm);
                 Registers { acc, a, b: e.kernel.array("b_frag", Ty::of(ty), tn), short: None }
             }
-            (_, Arrange::Warps { .. } | Arrange::Groups { .. } | Arrange::Codes { .. }) => {
-                Registers { acc, a: acc, b: acc, short: None }
-            }
+            (_, _) => Registers { acc, a: acc, b: acc, short: None },
         }
     }
 }

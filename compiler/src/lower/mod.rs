@@ -12,6 +12,7 @@ mod arith;
 pub mod block;
 mod check;
 mod codes_loop;
+mod codes_stream;
 mod codes_table;
 pub mod contract;
 mod contract_border;

@@ -16,7 +16,7 @@ use super::row_resident::*;
 use super::row_stage;
 use super::row_store::{out_arrays, store_vector};
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, lit32, mul};
-use crate::ir::graph::{AxisId, Define, ExprId, Fold, Read};
+use crate::ir::graph::{AxisId, Define, ExprId, Fold, Read, TensorId};
 use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Special, Stmt, Ty, Unroll, VarId};
 use crate::vocab::dtype::Value;
 use std::collections::BTreeMap;
@@ -332,7 +332,31 @@ pub(super) fn streamed(
             out.push(Streamed { item: i, expr: e, read: r, array, chunk });
         }
     }
+    note_once(row, pass, &out);
     out
+}
+
+/// What is read once beside what every row reads again (a matrix beside its vector) leaves the L1 cache to that.
+fn note_once(row: &mut Row<'_, '_>, pass: &Pass<'_>, streamed: &[Streamed]) {
+    let of_rows = |e: &Emit<'_>, s: &Streamed, any: bool| {
+        let free: Vec<_> =
+            s.read.index.iter().flat_map(|&x| e.facts.free(x).iter().copied().collect::<Vec<_>>()).collect();
+        let rows = &pass.items[s.item].rows;
+        let mut long = rows.iter().filter(|&&a| e.graph.extent(a) != Some(1));
+        if any { long.any(|a| free.contains(a)) } else { long.all(|a| free.contains(a)) }
+    };
+    let again: Vec<usize> = streamed.iter().filter(|s| !of_rows(&row.e, s, true)).map(|s| s.item).collect();
+    let once: Vec<TensorId> = streamed
+        .iter()
+        .filter(|s| again.contains(&s.item) && of_rows(&row.e, s, false))
+        .map(|s| s.read.tensor)
+        .collect();
+    for tensor in once {
+        let param = row.e.tensor_param(tensor, false);
+        if !row.e.kernel.once.contains(&param) {
+            row.e.kernel.once.push(param);
+        }
+    }
 }
 
 /// Loads a thread's vectors of one round, to the place of turn `turn` of their arrays.

@@ -503,7 +503,14 @@ impl Printer<'_> {
         let name = self.writer.arrays[array.0 as usize].clone();
         self.say("{");
         self.depth += 1;
-        self.say(format!("const {ty} words = *(const {ty}*)({from});"));
+        let once = matches!(mem, Mem::Global(p) if self.kernel.once.contains(&p));
+        match intrinsics::load_once(&ty).filter(|_| once) {
+            Some((load, definition)) => {
+                self.say(format!("const {ty} words = {load}({from});"));
+                self.wrappers.entry(load).or_insert(definition);
+            }
+            None => self.say(format!("const {ty} words = *(const {ty}*)({from});")),
+        }
         if whole {
             for (i, part) in parts.iter().enumerate() {
                 self.say(format!("{name}[{}] = words{part};", at + i as u32));

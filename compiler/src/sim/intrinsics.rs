@@ -224,6 +224,23 @@ pub fn name(op: Intrinsic) -> String {
     }
 }
 
+/// The C function, with its name, that loads 16 bytes past the L1 cache; `ty`: what it gives.
+pub fn load_once(ty: &str) -> Option<(String, String)> {
+    let (name, part) = match ty {
+        "uint4" | "int4" => (format!("load_once_{ty}"), 'r'),
+        "float4" => (format!("load_once_{ty}"), 'f'),
+        _ => return None,
+    };
+    let kind = if part == 'r' { "u32" } else { "f32" };
+    let definition = format!(
+        "// 16 bytes that are read once: they take no place in the L1 cache.\n\
+         __device__ __forceinline__ {ty} {name}(const void* p) {{\n    {ty} v;\n    \
+         asm(\"ld.global.nc.L1::no_allocate.v4.{kind} {{%0, %1, %2, %3}}, [%4];\" \
+         : \"={part}\"(v.x), \"={part}\"(v.y), \"={part}\"(v.z), \"={part}\"(v.w) : \"l\"(p));\n    return v;\n}}\n"
+    );
+    Some((name, definition))
+}
+
 /// The C function of an intrinsic, around its PTX.
 pub fn definition(op: Intrinsic) -> String {
     match op {

@@ -337,3 +337,61 @@ op t[N, H, W, C](x: bf16[N, H, W, C]) -> (y: bf16[N, H, W, C]) {
 }";
     windows(mean, "N=1 H=7 W=5 C=16", &[(8, "p", 7), (2, "p", 0)]);
 }
+
+/// Conditions that say no more than that a read is inside: the operand is copied with zeros beyond its bounds, and sums that are NaN are
+/// made again as they were written.
+#[test]
+fn padding_that_is_written_as_a_condition() {
+    let op = |sum: &str| {
+        format!(
+            "op t[N, H, W, C, F](x: f16[N, H, W, C], w: f16[F, 3, 3, C]) -> (y: f16[N, H, W, F]) {{ y[n, p, q, f] = {sum} }}"
+        )
+    };
+    let inside = "0 <= p + r - 1 && p + r - 1 < H && 0 <= q + s - 1 && q + s - 1 < W";
+    let product = "x[n, p + r - 1, q + s - 1, c] * w[f, r, s, c]";
+    let words = "N=3 H=9 W=7 C=64 F=72";
+    let same = "p + r >= 1 && p + r <= H && q + s > 0 && q + s < W + 1 && r < 3";
+    let sums = [
+        (format!("sum[r, s, c](if {inside} then {product} else 0)"), 3),
+        (format!("sum[r, s, c where {same}]({product})"), 3),
+        (format!("sum[r, s, c]((if {inside} then x[n, p + r - 1, q + s - 1, c] else 0) * w[f, r, s, c])"), 1),
+        // A row less than there is: no bounds of the tensor.
+        (format!("sum[r, s, c](if {inside} && p + r < H then {product} else 0)"), 1),
+    ];
+    for (sum, kernels) in sums {
+        let g = graph(&op(&sum), "t", words);
+        for strange in [&[][..], &[f64::NAN, f64::INFINITY]] {
+            assert_eq!(agrees(&g, Form::Contract, &Schedule::default(), "sm_90a", strange), kernels, "{sum}");
+        }
+        agrees(&g, Form::Contract, &Schedule::default(), "sm_80", &[f64::INFINITY]);
+    }
+}
+
+/// The blocks of a cluster share the copies of the windows, or of the filters where the last cluster has a block too many.
+#[test]
+fn clusters_share_windows_or_filters() {
+    for (words, axis) in [
+        ("N=3 H=7 W=9 C=64 F=256 R=3 S=3", "f"),
+        ("N=3 H=11 W=5 C=40 F=136 R=3 S=1", "f"),
+        ("N=3 H=7 W=9 C=64 F=64 R=3 S=3", "n"),
+        ("N=5 H=11 W=6 C=40 F=136 R=1 S=3", "n"),
+    ] {
+        let g = graph(
+            "op t[N, H, W, C, F, R, S](x: f16[N, H, W, C], w: f16[F, R, S, C]) -> (y: f16[N, H, W, F]) {
+    y[n, p, q, f] = sum[r, s, c]((x[n, p + r - 1, q + s - 1, c] else 0) * w[f, r, s, c])
+}",
+            "t",
+            words,
+        );
+        for persistent in ["off", "on"] {
+            let mut s = Schedule::default();
+            s.set("y", "cluster", axis, Word::Int(2));
+            s.set("y", "persistent", "", Word::Name(persistent.into()));
+            assert_eq!(agrees(&g, Form::Contract, &s, "sm_90a", &[]), 1, "{words}");
+            let p = plan(&g, &PlanOptions::default());
+            let target = Target::parse("sm_90a").expect("a target of the table");
+            let program = plan_to_program(&p, target, &s).expect("it lowers");
+            assert_eq!(program.kernels[0].cluster[0], 2);
+        }
+    }
+}

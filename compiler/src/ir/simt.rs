@@ -466,10 +466,12 @@ pub enum Intrinsic {
         rank: u8,
     },
     /// The same for pixels in a row. args: shared address, barrier's address (U32), coordinates of the first pixel
-    /// (I32, innermost first), offsets of all along the dims between the first and the last (I32, not negative).
+    /// (I32, innermost first), offsets of all along the dims between the first and the last (I32, not negative); with
+    /// `multicast` a bit for each block of the cluster that they go to (U32).
     TmaPixels {
         map: ParamId,
         rank: u8,
+        multicast: bool,
     },
     /// Copies a box from shared memory; of what it covers beyond the tensor nothing is written. args: shared address
     /// (U32), coordinates of the box (I32, innermost first, not negative).

@@ -417,7 +417,10 @@ impl<'a> Parser<'a> {
             "tma_store" => Intrinsic::TmaStore { map: ParamId(self.id('&')?), rank: self.number()? },
             "stmatrix" => Intrinsic::StMatrix { count: self.number()?, trans: self.number()? },
             "bulk_wait" => Intrinsic::BulkWait(self.number()?),
-            "tma_pixels" => Intrinsic::TmaPixels { map: ParamId(self.id('&')?), rank: self.number()? },
+            name @ ("tma_pixels" | "tma_pixels_multicast") => {
+                let multicast = name.ends_with("multicast");
+                Intrinsic::TmaPixels { map: ParamId(self.id('&')?), rank: self.number()?, multicast }
+            }
             "wgmma_wait" => Intrinsic::WgmmaWait(self.number()?),
             "wgmma" => {
                 let (dtypes, n) = ([self.dtype()?, self.dtype()?], self.number()?);

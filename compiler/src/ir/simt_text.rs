@@ -222,7 +222,10 @@ impl Printer<'_> {
             Intrinsic::TmaStore { map, rank } => format!("tma_store {} {rank}", self.param(map)),
             Intrinsic::StMatrix { count, trans } => format!("stmatrix {count} {trans}"),
             Intrinsic::BulkWait(n) => format!("bulk_wait {n}"),
-            Intrinsic::TmaPixels { map, rank } => format!("tma_pixels {} {rank}", self.param(map)),
+            Intrinsic::TmaPixels { map, rank, multicast } => {
+                let name = if multicast { "tma_pixels_multicast" } else { "tma_pixels" };
+                format!("{name} {} {rank}", self.param(map))
+            }
             Intrinsic::WgmmaWait(n) => format!("wgmma_wait {n}"),
             Intrinsic::Wgmma { dtypes: [x, y], n, trans: [a, b] } => {
                 format!("wgmma {} {} {n} {a} {b}", x.name(), y.name())

@@ -382,7 +382,7 @@ impl Verifier<'_> {
         if let Intrinsic::TmaStore { map, rank } | Intrinsic::TmaMulticast { map, rank } = op {
             tensor_map(self.k, map, rank, false)?;
         }
-        if let Intrinsic::TmaPixels { map, rank } = op {
+        if let Intrinsic::TmaPixels { map, rank, .. } = op {
             tensor_map(self.k, map, rank, true)?;
         }
         if let Intrinsic::PublishWord { mem } | Intrinsic::AwaitWords { mem, .. } = op {
@@ -532,9 +532,10 @@ pub fn signature(op: Intrinsic) -> Result<(Vec<Option<Ty>>, Vec<Ty>)> {
             args.extend(vec![Some(Ty::I32); rank as usize]);
             Ok((args, vec![]))
         }
-        Intrinsic::TmaPixels { rank, .. } => {
+        Intrinsic::TmaPixels { rank, multicast, .. } => {
             let mut args = vec![Some(Ty::U32); 2];
             args.extend(vec![Some(Ty::I32); 2 * rank.max(1) as usize - 2]);
+            args.extend(multicast.then_some(Some(Ty::U32)));
             Ok((args, vec![]))
         }
         Intrinsic::Wgmma { dtypes, n, trans } => {

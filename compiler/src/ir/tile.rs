@@ -31,6 +31,8 @@ pub struct Tile {
     pub tail: Option<Tail>,
     /// Blocks of a cluster: they make tiles that are neighbours along M, and each copies its part of B for all.
     pub cluster: u32,
+    /// Whether they are neighbours along N instead, and each copies its part of A.
+    pub across: bool,
     /// Blocks of a cluster that have a part of a tile's terms each and add their sums; `split` counts clusters.
     pub join: u32,
     /// Bytes of shared memory through which results go to memory; 0: they are stored from registers.
@@ -208,9 +210,17 @@ impl FoldTile {
 }
 
 impl Tile {
+    /// Tiles along both sides, those that a cluster makes together as one. The last cluster may reach beyond the side.
+    pub fn groups(&self) -> (i64, i64) {
+        let along = |side: &Side, n: u32| (side.tiles() + n as i64 - 1) / n as i64;
+        let (m, n) = if self.across { (1, self.cluster) } else { (self.cluster, 1) };
+        (along(&self.m, m), along(&self.n, n))
+    }
+
     /// Tiles in all; those that a cluster makes together count once.
     pub fn tiles(&self) -> i64 {
-        self.batch * self.split * (self.m.tiles() / self.cluster as i64) * self.n.tiles()
+        let (m, n) = self.groups();
+        self.batch * self.split * m * n
     }
 
     /// The pieces of work that blocks take: tiles, and parts of those of the last wave.
@@ -236,8 +246,8 @@ impl Tile {
             return Err(format!("block {}×{} over units of {m}×{n}", self.m.block, self.n.block));
         }
         let bytes = self.folds.iter().map(|f| f.stages * f.stage_bytes()).max().unwrap_or(0);
-        if self.cluster < 1 || self.m.tiles() % self.cluster as i64 != 0 {
-            return Err(format!("{} row tiles in clusters of {}", self.m.tiles(), self.cluster));
+        if self.cluster < 1 {
+            return Err("clusters without blocks".into());
         }
         let bytes = bytes + self.staging;
         if bytes > self.shared_bytes || self.folds.iter().any(|f| f.step > f.slot as i64 || f.stages == 0) {
@@ -297,7 +307,12 @@ impl fmt::Display for Tile {
             )?;
         }
         if self.cluster > 1 {
-            writeln!(f, "  clusters of {} along m share the copies of the second operand", self.cluster)?;
+            let (side, operand) = if self.across { ("n", "first") } else { ("m", "second") };
+            writeln!(
+                f,
+                "  clusters of {} along {side} share the copies of the {operand} operand",
+                self.cluster
+            )?;
         }
         if self.join > 1 {
             writeln!(f, "  clusters of {} share the terms of a tile and add their sums", self.join)?;

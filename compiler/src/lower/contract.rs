@@ -26,7 +26,7 @@ use super::hopper_store::Staging;
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
 use super::{
     Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_bounds, contract_boxes, contract_few,
-    contract_pack, contract_phases, contract_regular, contract_select, contract_tail, map,
+    contract_pack, contract_padding, contract_phases, contract_regular, contract_select, contract_tail, map,
 };
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId, Word};
 use crate::ir::plan::PlanKernel;
@@ -144,6 +144,25 @@ pub(super) fn lower_choice<'a>(
     hopper: Option<&Hopper>,
     span: Span,
 ) -> Result<(), Refusal> {
+    if let Some(noted) = hopper.and_then(|_| contract_padding::noted(cx, k, shape, span)) {
+        let flag = contract_split::begin(cx, &k.name, span)?;
+        lower_noting(cx, k, &noted.product, choice, hopper, Some(flag), span)?;
+        exact(cx, &k.name, shape, &noted.plain, flag);
+        return Ok(());
+    }
+    lower_noting(cx, k, shape, choice, hopper, hopper.and_then(|h| h.note), span)
+}
+
+/// Lowers a choice whose sums are noted in `note` if one is NaN.
+fn lower_noting<'a>(
+    cx: &mut Lowering<'a>,
+    k: &'a PlanKernel,
+    shape: &ContractShape,
+    choice: &Choice,
+    hopper: Option<&Hopper>,
+    note: Option<BufferId>,
+    span: Span,
+) -> Result<(), Refusal> {
     let tile = &choice.tile;
     let wishes = Wishes { schedule: cx.schedule, kernel: &k.name, span };
     if let (None, Some((axis, n))) = (hopper, wishes.clusters()?.into_iter().find(|c| c.1 > 1)) {
@@ -157,7 +176,8 @@ pub(super) fn lower_choice<'a>(
         let why = "blocks take one tile after the other only in the main loop of sm_90a, which does not take this product";
         return Err(wishes.refuse("persistent", "", why));
     }
-    let blocks = [tile.batch, tile.split * tile.join as i64, tile.m.tiles(), tile.n.tiles()];
+    let (m, n) = tile.groups();
+    let blocks = [tile.batch, tile.split, (tile.cluster * tile.join) as i64, m, n];
     let blocks = blocks.iter().try_fold(1i64, |n, &b| n.checked_mul(b)).filter(|&n| n <= MAX_GRID_X);
     let Some(blocks) = blocks else {
         return Err(Refusal::new(span, "the product needs more blocks than a grid may have").setting("block"));
@@ -176,7 +196,7 @@ pub(super) fn lower_choice<'a>(
     e.kernel.min_blocks = if two { 2 } else { 1 };
     let work = workspaces(cx, &mut e, shape, tile);
     match hopper {
-        Some(h) => build_hopper(cx, &mut e, shape, h, &work, list),
+        Some(h) => build_hopper(cx, &mut e, shape, (h, note), &work, list),
         None => build(cx, &mut e, shape, choice, &work),
     }
     if e.kernel.shared_bytes() > cx.target.shared_per_block {
@@ -191,7 +211,7 @@ pub(super) fn lower_choice<'a>(
     if let (Some(tail), &[work]) = (&tile.tail, &work[..]) {
         return contract_tail::reduce(cx, k, shape, (tile, tail), work, span);
     }
-    if tile.split > 1 && !leave_parts(cx, k, shape, tile, &work) {
+    if tile.split > 1 && (note.is_some() || !leave_parts(cx, k, shape, tile, &work)) {
         reduce(cx, k, shape, tile, &work, span)?;
     }
     Ok(())
@@ -443,7 +463,7 @@ fn build_hopper(
     cx: &Lowering,
     e: &mut Emit,
     shape: &ContractShape,
-    h: &Hopper,
+    (h, note): (&Hopper, Option<BufferId>),
     work: &[BufferId],
     list: Option<BufferId>,
 ) {
@@ -453,7 +473,7 @@ fn build_hopper(
     // The sums of several folds lie one after the other, as one instruction makes them.
     let (ty, len) = (Ty::of(shape.folds[0].ty), Accumulators::of(tile).len());
     let all = len * shape.folds.len() as u32;
-    let acc = match in_pieces(h, list.is_some()) {
+    let acc = match in_pieces(h, list.is_some() || note.is_some()) {
         true => e.kernel.named_registers("acc", ty, all),
         false => e.kernel.array("acc", ty, all),
     };
@@ -473,7 +493,7 @@ fn build_hopper(
         };
         f(e, place, &steps);
     };
-    let note = h.note.map(|flag| e.pointer(flag, true));
+    let note = note.map(|flag| e.pointer(flag, true));
     let by_lane = |e: &mut Emit, place: &Where| epilogue.store(e, &ground, place, &accs);
     let around = Around {
         each: &|e, number, f| match list {
@@ -532,11 +552,11 @@ fn build_hopper(
 }
 
 /// Whether nothing but staging tiles reads the accumulators, which take pieces whose registers are known.
-fn in_pieces(h: &Hopper, listed: bool) -> bool {
+fn in_pieces(h: &Hopper, looked_at: bool) -> bool {
     let tile = &h.choice.tile;
     let whole = tile.split == 1 && tile.join == 1 && tile.tail.is_none() && h.terms.ragged.is_empty();
     let promoted = matches!(tile.folds[0].math, Math::Wgmma { promote: true, .. });
-    whole && !promoted && !listed && h.note.is_none() && h.output.is_some() && tile.folds.len() == 1
+    whole && !promoted && !looked_at && h.output.is_some() && tile.folds.len() == 1
 }
 
 /// Shared arrays, used again by later sums of the same dtype.

@@ -429,6 +429,7 @@ fn empty(wishes: &Wishes) -> Tile {
         boxes: false,
         tail: None,
         join: 1,
+        across: false,
         cluster: 1,
     }
 }

@@ -107,7 +107,7 @@ pub fn locate(e: &mut Emit, shape: &ContractShape, tile: &Tile) -> Place {
 
 /// Emits the decoding of a tile's number.
 pub fn locate_at(e: &mut Emit, shape: &ContractShape, tile: &Tile, id: Expr) -> Place {
-    let (mt, nt) = (tile.m.tiles() / tile.cluster as i64, tile.n.tiles());
+    let (mt, nt) = tile.groups();
     let in_batch = e.named("tile", Ty::I32, modulo_all(id.clone(), mt * nt, tile.batch * tile.split));
     let rest = if tile.batch * tile.split == 1 { lit32(0) } else { over(id, mt * nt) };
     let rest = e.named("rest", Ty::I32, rest);
@@ -117,13 +117,15 @@ pub fn locate_at(e: &mut Emit, shape: &ContractShape, tile: &Tile, id: Expr) -> 
         let part = e.named("part", Ty::I32, modulo(rest.clone(), tile.split));
         (part, e.named("batch", Ty::I32, over(rest, tile.split)))
     };
-    let (mi, ni) = raster(e, in_batch, mt, nt, (tile.swizzle / tile.cluster as i64).max(1));
+    let down = if tile.across { 1 } else { tile.cluster as i64 };
+    let (mi, ni) = raster(e, in_batch, mt, nt, (tile.swizzle / down).max(1));
     let dims: Vec<i64> = shape.batch.iter().map(|d| d.extent).collect();
     let batch = decode(e, Num { expr: batch_number.clone(), ty: Ty::I32 }, &dims);
-    let mi = match tile.cluster as i64 {
-        1 => mi,
-        n => plus(times(mi, n), modulo(Expr::Special(Special::BlockX), n)),
+    let member = |i: Expr| match tile.cluster as i64 {
+        1 => i,
+        n => plus(times(i, n), modulo(Expr::Special(Special::BlockX), n)),
     };
+    let (mi, ni) = if tile.across { (mi, member(ni)) } else { (member(mi), ni) };
     let m = starts(e, &tile.m, mi, "m0");
     let n = starts(e, &tile.n, ni, "n0");
     Place { batch, batch_number, m, n, part, chosen: None, tail: None }

@@ -97,9 +97,22 @@ pub(super) fn pick(q: &Question) -> Result<Option<Draft>, Refusal> {
         let cost = stream.into_iter().fold(0.0, f64::max) * (0.97 + 0.03 * cluster as f64) + second;
         if best.as_ref().is_none_or(|b| cost < b.0) {
             let (m, n, cluster, join) = (ROWS as u32, n as u32, cluster as u32, join as u32);
-            let (groups, staging, boxes, resident, tail) = (1, 0, false, None, None);
-            let draft =
-                Draft { m, n, groups, stages, split, staging, boxes, resident, tail, join, cluster, cost };
+            let (groups, staging, boxes, resident, tail, across) = (1, 0, false, None, None, false);
+            let draft = Draft {
+                m,
+                n,
+                groups,
+                stages,
+                split,
+                staging,
+                boxes,
+                resident,
+                tail,
+                join,
+                cluster,
+                across,
+                cost,
+            };
             best = Some((cost, draft));
         }
     }

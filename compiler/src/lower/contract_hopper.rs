@@ -194,8 +194,9 @@ pub(super) fn choose_by(
     let terms = all[0].terms.clone();
     let line = terms.line;
     let boxes = |o: &Boxes, rows: u32| o.clone().with_rows(rows, line);
-    let a = halves(boxes(&all[0].a, draft.m), copies);
-    let b = all.iter().flat_map(|o| halves(boxes(&o.b, draft.n / draft.cluster), copies)).collect::<Vec<_>>();
+    let (of_a, of_b) = if draft.across { (draft.cluster, 1) } else { (1, draft.cluster) };
+    let a = halves(boxes(&all[0].a, draft.m / of_a), copies);
+    let b = all.iter().flat_map(|o| halves(boxes(&o.b, draft.n / of_b), copies)).collect::<Vec<_>>();
     let tile = tile(ground, wishes, &draft, kind, &terms, &a[0], &b)?;
     let folds = all.iter().map(|o| o.choice.clone()).collect();
     let (note, cost) = (None, draft.cost);
@@ -264,6 +265,8 @@ pub(super) struct Draft {
     /// Blocks of a cluster that share a tile's terms.
     pub join: u32,
     pub cluster: u32,
+    /// Whether they are neighbours along the columns.
+    pub across: bool,
     pub cost: f64,
 }
 
@@ -325,7 +328,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
     let split = wishes.split()?;
     let stages = wishes.int("stages", "")?;
     let cluster = wished_cluster(shape, wishes)?;
-    if let (Some(n), true) = (cluster.filter(|&n| n > 1), shape.selector.is_some()) {
+    if let (Some((n, _)), true) = (cluster.filter(|c| c.0 > 1), shape.selector.is_some()) {
         let why = format!("rows choose their matrix, so {n} blocks have no operand in common");
         return Err(wishes.refuse("cluster", &shape.axes[shape.m[0].out].name, &why));
     }
@@ -377,12 +380,17 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             if count > fit(staging) || count < 2 {
                 continue;
             }
-            let row_tiles = (rows + bm as i64 - 1) / bm as i64;
             let alone = shape.selector.is_some() || !groups_fill(wg);
-            let own = if alone || join > 1 { cluster.or(Some(1)) } else { cluster };
+            let own = if alone || join > 1 { cluster.or(Some((1, false))) } else { cluster };
             let slow = all > FEW_STEPS && (a.straddles() || b.straddles());
             let many = slow || tiles * parts >= target.sms as i64;
-            let Some(cluster) = clustered(own, row_tiles, many, bn, b, target) else { continue };
+            let sides = [(rows, bm), (columns, bn)];
+            let Some((cluster, across)) = clustered(own, sides, many, [a, b], target) else { continue };
+            let along = |side: usize, by: bool| {
+                let tiles = (sides[side].0 + sides[side].1 as i64 - 1) / sides[side].1 as i64;
+                if by { (tiles as u64).next_multiple_of(cluster as u64) as i64 } else { tiles }
+            };
+            let tiles = batch * along(0, !across) * along(1, across);
             let resident = resident(wishes, tiles * parts, cluster, target)?;
             if join > 1 && (cluster > 1 || resident.is_some()) {
                 continue;
@@ -396,7 +404,8 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             // Where there are but a step or two, the results' way out is all: those of 128 × 128 overlap theirs best.
             let speed = if all <= FEW_STEPS && (bm, bn) == (128, 128) { 1.05 } else { speed };
             let products = (bm * bn * kind.folds) as f64 / speed;
-            let copied = a.lines(bm) + b.lines(b.copied_rows(bn) * kind.folds / cluster);
+            let (of_a, of_b) = if across { (cluster, 1) } else { (1, cluster) };
+            let copied = a.lines(bm / of_a) + b.lines(b.copied_rows(bn) * kind.folds / of_b);
             let step = if slow { products.max(LINES * (copied * kind.parts()) as f64) } else { products };
             let time = |steps: i64| step * (steps + 6) as f64;
             let one = time(steps);
@@ -433,16 +442,16 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
                     tail,
                     join,
                     cluster,
+                    across,
                     cost,
                 };
                 best = Some((cost, draft));
             }
         }
     }
-    if let (None, Some(n)) = (&best, cluster.filter(|&n| n > 1)) {
-        let why = format!(
-            "no block of this product goes in clusters of {n}: its row tiles must come in such groups"
-        );
+    if let (None, Some((n, _))) = (&best, cluster.filter(|c| c.0 > 1)) {
+        let why =
+            format!("no block of this product goes in clusters of {n}: its tiles must come in such groups");
         return Err(wishes.refuse("cluster", &shape.axes[shape.m[0].out].name, &why));
     }
     Ok(best.map(|b| b.1))
@@ -513,48 +522,60 @@ fn groups_fill(groups: u32) -> bool {
     groups == 2
 }
 
-/// Blocks of a cluster: what the settings say (`None`: this block cannot), else two where tiles come in pairs and
-/// there are `many` of them.
+/// Blocks of a cluster, and whether they are neighbours along the columns: what the settings say (`None`: this block
+/// cannot), else two along the rows where tiles come in pairs and there are `many` of them. `sides`: points and block.
 fn clustered(
-    wished: Option<i64>,
-    row_tiles: i64,
+    wished: Option<(i64, bool)>,
+    sides: [(i64, u32); 2],
     many: bool,
-    columns: u32,
-    b: &Boxes,
+    [a, b]: [&Boxes; 2],
     target: &Target,
-) -> Option<u32> {
-    let can = |n: u32| {
+) -> Option<(u32, bool)> {
+    let windows = a.map.pixels.is_some();
+    let can = |n: u32, across: bool| {
+        let (along, shared) = if across { (1, (a, sides[0].1)) } else { (0, (b, sides[1].1)) };
+        let (operand, rows) = shared;
+        let tiles = (sides[along].0 + sides[along].1 as i64 - 1) / sides[along].1 as i64;
         // A part has whole atoms of 8 lines, or whole boxes of 64 rows.
-        let unit = n * if b.k_major { 8 } else { 64 };
-        row_tiles % n as i64 == 0
-            && columns.is_multiple_of(unit)
-            && b.map.pixels.is_none()
-            && b.digits.is_empty()
+        let unit = n * if operand.k_major { 8 } else { 64 };
+        // Copies of windows take long enough to be worth a block without a tile.
+        let pairs = tiles % n as i64 == 0 || windows && tiles > n as i64;
+        let plain = across || operand.map.pixels.is_none() && operand.digits.is_empty();
+        pairs && plain && rows.is_multiple_of(unit)
     };
+    let even = (sides[0].0 + sides[0].1 as i64 - 1) / sides[0].1 as i64 % 2 == 0;
     match wished {
-        Some(1) => Some(1),
-        Some(n) => u32::try_from(n).ok().filter(|&n| matches!(n, 2 | 4 | 8) && can(n)),
-        None if target.clusters && many && can(2) => Some(2),
-        None => Some(1),
+        Some((1, _)) => Some((1, false)),
+        Some((n, across)) => {
+            let n = u32::try_from(n).ok().filter(|&n| matches!(n, 2 | 4 | 8) && can(n, across));
+            n.map(|n| (n, across))
+        }
+        None if target.clusters && many && even && can(2, false) => Some((2, false)),
+        None => Some((1, false)),
     }
 }
 
-/// The settings' blocks of a cluster: along the rows alone.
-fn wished_cluster(shape: &ContractShape, wishes: &Wishes) -> Result<Option<i64>, Refusal> {
-    let mut wished = None;
+/// The settings' blocks of a cluster, and whether they are along the columns.
+fn wished_cluster(shape: &ContractShape, wishes: &Wishes) -> Result<Option<(i64, bool)>, Refusal> {
+    let mut wished: Option<(i64, bool)> = None;
     for (axis, n) in wishes.clusters()? {
-        let rows = shape.m.iter().any(|d| shape.axes[d.out].name == axis);
-        if n > 1 && !rows {
+        let of = |digits: &[Digit]| digits.iter().any(|d| shape.axes[d.out].name == axis);
+        let (rows, columns) = (of(&shape.m), of(&shape.n));
+        if n > 1 && !rows && !columns {
             return Err(wishes.refuse(
                 "cluster",
                 &axis,
-                "blocks share copies only along the rows of a product",
+                "blocks share copies only along the sides of a product",
             ));
         }
         if n > 1 && !matches!(n, 2 | 4 | 8) {
             return Err(wishes.refuse("cluster", &axis, "a cluster has 1, 2, 4 or 8 blocks"));
         }
-        wished = Some(n).filter(|_| rows).max(wished);
+        if let Some((other, _)) = wished.filter(|w| w.0 > 1 && n > 1) {
+            let why = format!("{other} blocks are to share the other operand's copies already");
+            return Err(wishes.refuse("cluster", &axis, &why));
+        }
+        wished = Some((n, columns)).filter(|_| rows || columns && n > 1).max(wished);
     }
     Ok(wished)
 }
@@ -604,6 +625,7 @@ fn tile(
         shared_bytes: d.stages * stage + 16 * d.stages + d.staging + hopper_join::bytes(d.m, d.n, d.join),
         resident: d.resident,
         cluster: d.cluster,
+        across: d.across,
         staging: d.staging,
         boxes: d.boxes,
         tail: d.tail,

@@ -1,9 +1,9 @@
 //! What the operands of a sum of products are: which instruction their values fit, and whether a tile of them can
 //! be copied from memory as it lies.
 
-use super::contract_bounds;
 use super::contract_pattern::{ContractShape, Contraction, Digit, Factor};
 use super::index::{Facts, Interval};
+use super::{contract_bounds, contract_padding};
 use crate::ir::graph::{Access, AxisId, Expr, ExprId, Graph, TensorId};
 use crate::ir::tile::{Math, MmaKind};
 use crate::vocab::dtype::{DType, Ty, Value};
@@ -200,15 +200,22 @@ impl Ground<'_, '_> {
     fn plain(&self, c: &Contraction, f: &Factor, dtype: DType) -> Option<PlainRead> {
         let g = self.graph;
         let [id] = f.exprs[..] else { return None };
-        let Expr::Read(r) = g.expr(id) else { return None };
+        let (r, mut guards) = contract_padding::selected(g, id)?;
+        guards.extend(f.guards.iter().copied());
+        let padded = !guards.is_empty() && contract_padding::are_bounds(g, self.facts, r, &guards);
         let t = g.tensor(r.tensor);
         let zero_else = match r.access {
-            Access::Proven => false,
+            Access::Proven => padded,
             Access::Else(d) if matches!(g.expr(d), Expr::Lit(v) if v.key().1 == 0) => true,
             _ => return None,
         };
         let empty = t.dims.contains(&0);
-        if !f.guards.is_empty() || t.dtype != dtype || t.range.is_some() || empty || t.dtype.bits() < 8 {
+        if !guards.is_empty() && !padded
+            || t.dtype != dtype
+            || t.range.is_some()
+            || empty
+            || t.dtype.bits() < 8
+        {
             return None;
         }
         // What is read in an index does not change along the fold (else it is not linear): it is read once a row.

@@ -347,7 +347,7 @@ fn is_product(g: &Graph, id: ExprId) -> bool {
 }
 
 /// The conditions that must all hold for `c` to hold.
-fn conjuncts(g: &Graph, c: ExprId, out: &mut Vec<Guard>) {
+pub(super) fn conjuncts(g: &Graph, c: ExprId, out: &mut Vec<Guard>) {
     match g.expr(c) {
         Expr::Select(a, b, no) if matches!(g.expr(*no), Expr::Lit(Value::Bool(false))) => {
             conjuncts(g, *a, out);

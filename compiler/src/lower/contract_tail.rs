@@ -113,11 +113,12 @@ pub fn reduce<'a>(
         let own = e.named("shared_tile", Ty::I32, own);
         let id = plus(over(own.clone(), cluster), lit32(tail.first as i32));
         let mut place = locate_at(e, shape, tile, id);
-        // The tiles of a cluster are neighbours along M, and this block is none of it.
-        let rank = times(modulo(own.clone(), cluster), tile.m.block as i64);
-        let stranger = times(modulo(Expr::Special(Special::BlockX), cluster), tile.m.block as i64);
+        // The tiles of a cluster are neighbours along one side, and this block is none of it.
+        let (side, at) = if tile.across { (&tile.n, &mut place.n[0]) } else { (&tile.m, &mut place.m[0]) };
+        let rank = times(modulo(own.clone(), cluster), side.block as i64);
+        let stranger = times(modulo(Expr::Special(Special::BlockX), cluster), side.block as i64);
         if cluster > 1 {
-            place.m[0] = plus(int_op(IntOp::Sub, place.m[0].clone(), stranger), rank);
+            *at = plus(int_op(IntOp::Sub, at.clone(), stranger), rank);
         }
         let (m_at, m_ok) = row(e, &tile.m, &place.m, over(within.clone(), columns));
         let (n_at, n_ok) = row(e, &tile.n, &place.n, modulo(within.clone(), columns));

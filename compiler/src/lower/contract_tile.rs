@@ -349,6 +349,7 @@ fn build(
         cluster,
         tail: None,
         join: 1,
+        across: false,
     };
     tile.verify().map_err(|e| Refusal::new(wishes.span, e))?;
     let source = |d: &Draft| FoldChoice { k: d.k.clone(), a: d.a.source.clone(), b: d.b.source.clone() };

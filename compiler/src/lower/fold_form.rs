@@ -200,6 +200,7 @@ fn tile(k: &PlanKernel, chain: &Chain, layout: Layout) -> Tile {
         boxes: false,
         tail: None,
         join: 1,
+        across: false,
         shared_bytes: 0,
     }
 }

@@ -11,7 +11,7 @@
 //! A block takes one tile, or one after the other while there are any (`Tile::resident`). The ring does not end with a
 //! tile: copies for the next one start while the last one is multiplied and stored.
 
-use super::contract_coords::{Place as Where, modulo, over, plus, times};
+use super::contract_coords::{Place as Where, fold_op, modulo, over, plus, times};
 use super::contract_hopper::Hopper;
 use super::contract_mma;
 use super::contract_pattern::ContractShape;
@@ -24,7 +24,7 @@ use super::scalar::{Emit, Num, and, cast, cmp, int_op, lit32};
 use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Intrinsic, Place, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll, VarId,
 };
-use crate::ir::tile::{Arrange, Math, Tile};
+use crate::ir::tile::{Arrange, Math, Side, Tile};
 use crate::vocab::dtype::{self, DType, Value};
 
 /// Registers a thread of each role has, where two warpgroups multiply: 40 + 2 · 232 ≤ 512.
@@ -98,9 +98,10 @@ impl<'x> HopperLoop<'x> {
         else {
             unreachable!("`contract_hopper` makes these tiles alone")
         };
-        let a = Operand::new(e, &fold.a, &h.a, "a", (tile.m.block, 1), fold.stages, h.terms.line);
+        let (of_a, of_b) = if tile.across { (tile.cluster, 1) } else { (1, tile.cluster) };
+        let a = Operand::new(e, &fold.a, &h.a, "a", (tile.m.block, of_a), fold.stages, h.terms.line);
         let copied = h.b[0].copied_rows(tile.n.block);
-        let b = Operand::new(e, &fold.b, &h.b, "b", (copied, tile.cluster), fold.stages, h.terms.line);
+        let b = Operand::new(e, &fold.b, &h.b, "b", (copied, of_b), fold.stages, h.terms.line);
         let barriers = e.kernel.shared("barriers", DType::I64, 2 * fold.stages, 8);
         let (folds, halves) = (tile.folds.len() as u32, dtypes[0] == DType::F32);
         let main = HopperLoop {
@@ -197,9 +198,12 @@ impl<'x> HopperLoop<'x> {
     }
 
     fn load_pass(&self, e: &mut Emit, c: &Cursor, place: &Where, steps: &Steps) {
-        let operands = [(&self.a, &place.m[0]), (&self.b, &place.n[0])];
+        let tile = self.tile;
+        let starts = [(&place.m[0], &tile.m, !tile.across), (&place.n[0], &tile.n, tile.across)];
+        let [m, n] = starts.map(|(start, side, along)| self.inside(e, start, side, along));
+        let operands = [(&self.a, &m), (&self.b, &n)];
         let digits = operands.map(|(op, start)| {
-            let start = Num { expr: start.clone(), ty: Ty::I32 };
+            let start = Num { expr: plus(start.clone(), op.first()), ty: Ty::I32 };
             if op.boxes.digits.is_empty() { Vec::new() } else { decode(e, start, &op.boxes.digits) }
         });
         self.steps_loop(e, &steps.count, |e, it| {
@@ -219,6 +223,17 @@ impl<'x> HopperLoop<'x> {
             }
             c.advance(e, self.stages());
         });
+    }
+
+    /// Where a side's rows are copied from: the last cluster may have blocks beyond the side, which copy its last tile.
+    fn inside(&self, e: &mut Emit, start: &Expr, side: &Side, along: bool) -> Expr {
+        let whole = side.tiles() % self.tile.cluster as i64 == 0;
+        let [dim] = &side.dims[..] else { return start.clone() };
+        if !along || whole {
+            return start.clone();
+        }
+        let last = lit32(((side.tiles() - 1) * dim.block) as i32);
+        e.named("from", Ty::I32, fold_op(IntOp::Min, start.clone(), last))
     }
 
     /// The first term of a step's line within the innermost group, and the values of the outer groups.

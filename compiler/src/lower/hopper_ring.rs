@@ -112,6 +112,14 @@ impl<'x> Operand<'x> {
         part * self.rows * if self.boxes.k_major { self.line } else { LINE }
     }
 
+    /// The first row of this block's share.
+    pub fn first(&self) -> Expr {
+        match self.shares as i64 {
+            1 => lit32(0),
+            n => times(modulo(Expr::Special(Special::BlockX), n), (self.rows / self.shares) as i64),
+        }
+    }
+
     /// Starts the copies of a line of terms to one stage.
     pub fn copy(&self, e: &mut Emit, slot: &Expr, full: &Expr, slab: u32, known: &Known) {
         (0..self.maps.len()).for_each(|part| self.copy_part(e, slot, full, slab, known, part));
@@ -120,16 +128,12 @@ impl<'x> Operand<'x> {
     fn copy_part(&self, e: &mut Emit, slot: &Expr, full: &Expr, slab: u32, known: &Known, part: usize) {
         let (map, rank) = (self.maps[part], self.boxes.map.dims.len() as u8);
         let op = match self.boxes.map.pixels {
-            Some(_) => Intrinsic::TmaPixels { map, rank },
+            Some(_) => Intrinsic::TmaPixels { map, rank, multicast: self.shares > 1 },
             None if self.shares > 1 => Intrinsic::TmaMulticast { map, rank },
             None => Intrinsic::TmaLoad { map, rank },
         };
         let rows = self.rows / self.shares;
-        // This block's share, in rows.
-        let first = match self.shares as i64 {
-            1 => lit32(0),
-            n => times(modulo(Expr::Special(Special::BlockX), n), rows as i64),
-        };
+        let first = self.first();
         for i in 0..self.boxes.count(rows) {
             let across =
                 if self.boxes.k_major { self.all_rows() * self.line } else { self.line / self.size * LINE };
@@ -142,7 +146,7 @@ impl<'x> Operand<'x> {
                 let value = |&(p, by): &(Part, i64)| times(known.part(p, &first, 64 * i as i32), by);
                 c.parts.iter().map(value).fold(lit32(c.constant as i32), |sum, x| plus(x, sum))
             }));
-            if matches!(op, Intrinsic::TmaMulticast { .. }) {
+            if self.shares > 1 {
                 args.push(Expr::U32((1 << self.shares) - 1));
             }
             call(e, op, args);

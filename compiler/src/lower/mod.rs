@@ -28,6 +28,7 @@ mod contract_loads;
 mod contract_mma;
 mod contract_operand;
 mod contract_pack;
+mod contract_padding;
 pub mod contract_pattern;
 pub mod contract_phases;
 mod contract_regular;

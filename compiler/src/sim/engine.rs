@@ -167,10 +167,10 @@ impl Block<'_> {
                 self.clock += 1;
                 self.engine.fences.insert(w.index, self.clock);
             }
-            Intrinsic::TmaLoad { map, .. } | Intrinsic::TmaPixels { map, .. } => {
+            Intrinsic::TmaLoad { map, .. } | Intrinsic::TmaPixels { map, multicast: false, .. } => {
                 self.copy_box(w, map.0, args)?
             }
-            Intrinsic::TmaMulticast { map, .. } => {
+            Intrinsic::TmaMulticast { map, .. } | Intrinsic::TmaPixels { map, multicast: true, .. } => {
                 let (mask, args) = args.split_last().expect("the signature has a mask");
                 let (mask, own) = (uniform::<u32>(w, *mask, "the blocks of a copy")?, self.rank());
                 self.multicast(w, map.0, args, mask & !(1 << own))?;

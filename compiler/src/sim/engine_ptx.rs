@@ -15,7 +15,8 @@ pub fn name(op: Intrinsic) -> String {
         Intrinsic::FenceProxyAsync => "fence_proxy_async".into(),
         Intrinsic::TmaLoad { rank, .. } => format!("tma_load_{rank}d"),
         Intrinsic::TmaMulticast { rank, .. } => format!("tma_multicast_{rank}d"),
-        Intrinsic::TmaPixels { rank, .. } => format!("tma_pixels_{rank}d"),
+        Intrinsic::TmaPixels { rank, multicast: false, .. } => format!("tma_pixels_{rank}d"),
+        Intrinsic::TmaPixels { rank, multicast: true, .. } => format!("tma_pixels_multicast_{rank}d"),
         Intrinsic::TmaStore { rank, .. } => format!("tma_store_{rank}d"),
         Intrinsic::BulkCommit => "bulk_commit".into(),
         Intrinsic::BulkWait(n) => format!("bulk_wait<{n}>"),
@@ -103,7 +104,7 @@ pub fn definition(op: Intrinsic) -> String {
         ),
         Intrinsic::TmaLoad { rank, .. } => tma_load_definition(rank as usize, false),
         Intrinsic::TmaMulticast { rank, .. } => tma_load_definition(rank as usize, true),
-        Intrinsic::TmaPixels { rank, .. } => tma_pixels_definition(rank as usize),
+        Intrinsic::TmaPixels { rank, multicast, .. } => tma_pixels_definition(rank as usize, multicast),
         Intrinsic::TmaStore { rank, .. } => tma_store_definition(rank as usize),
         Intrinsic::BulkCommit => {
             plain("", "Closes this thread's group of stores.", "cp.async.bulk.commit_group;", "")
@@ -198,7 +199,7 @@ fn tma_store_definition(rank: usize) -> String {
     )
 }
 
-fn tma_pixels_definition(rank: usize) -> String {
+fn tma_pixels_definition(rank: usize, multicast: bool) -> String {
     let inner = rank - 2;
     let params: String = (0..rank).map(|i| format!(", int x{i}")).collect();
     let offsets: String = (0..inner).map(|i| format!(", int o{i}")).collect();
@@ -208,12 +209,23 @@ fn tma_pixels_definition(rank: usize) -> String {
     let (places, moves) = (list(3, rank), list(3 + rank, inner));
     let operands: String = (0..rank).map(|i| format!(", \"r\"(x{i})")).collect();
     let shorts: String = (0..inner).map(|i| format!(", \"h\"((unsigned short)o{i})")).collect();
+    let (name, to, suffix, blocks, mask, operand) = match multicast {
+        false => ("", "", "", "", String::new(), ""),
+        true => (
+            "_multicast",
+            " to these blocks of the cluster",
+            ".multicast::cluster",
+            ", u32 blocks",
+            format!(", %{}", 3 + rank + inner),
+            ", \"h\"((unsigned short)blocks)",
+        ),
+    };
     format!(
-        "// Copies pixels in a row from this one on, all moved by the offsets; their bytes are counted on the barrier.\n\
-         __device__ __forceinline__ void tma_pixels_{rank}d(u32 to, u32 barrier, const TensorMap* map{params}{offsets}) {{\n    \
-         asm volatile(\"cp.async.bulk.tensor.{rank}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes \
-         [%0], [%1, {{{places}}}], [%2], {{{moves}}};\"\n        \
-         :: \"r\"(to), \"l\"(map), \"r\"(barrier){operands}{shorts} : \"memory\");\n}}\n"
+        "// Copies pixels in a row from this one on{to}, all moved by the offsets; their bytes are counted on the barrier.\n\
+         __device__ __forceinline__ void tma_pixels{name}_{rank}d(u32 to, u32 barrier, const TensorMap* map{params}{offsets}{blocks}) {{\n    \
+         asm volatile(\"cp.async.bulk.tensor.{rank}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes{suffix} \
+         [%0], [%1, {{{places}}}], [%2], {{{moves}}}{mask};\"\n        \
+         :: \"r\"(to), \"l\"(map), \"r\"(barrier){operands}{shorts}{operand} : \"memory\");\n}}\n"
     )
 }
 

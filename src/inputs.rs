@@ -41,7 +41,11 @@ pub fn shape_of(
         let shape = &stored.shape;
         return Err(Error::argument(
             name,
-            format!("its shape {shape:?} has {} axes and {rank} are wanted", shape.len()),
+            format!(
+                "its shape {shape:?} has {}, and {rank} are wanted: {name}: {}",
+                axes(shape.len()),
+                declared(param)
+            ),
         ));
     }
     let mut dims = stored.shape.clone();
@@ -60,6 +64,17 @@ pub fn shape_of(
         }
     }
     Ok(Some((dtype, dims)))
+}
+
+/// `1 axis`, `2 axes`.
+fn axes(n: usize) -> String {
+    if n == 1 { "1 axis".into() } else { format!("{n} axes") }
+}
+
+/// `f32[M, N]`
+fn declared(p: &Param) -> String {
+    let dims: Vec<String> = p.dims.iter().flatten().map(girih_dsl::print_expr).collect();
+    format!("{}[{}]", p.dtype.text, dims.join(", "))
 }
 
 /// The dtype that a file's tensor has for this parameter.
@@ -83,7 +98,23 @@ fn dtype_of(param: &Param, stored: &Stored, consts: &BTreeMap<String, String>) -
 
 fn other_dtype(name: &str, stored: &Stored, wanted: DType) -> Error {
     let has = stored.dtypes.first().map_or(stored.called.as_str(), |d| d.name());
-    Error::argument(name, format!("the file holds {has} and {} is wanted", wanted.name()))
+    let numpy = match wanted {
+        DType::F64 => Some("float64"),
+        DType::F32 => Some("float32"),
+        DType::F16 => Some("float16"),
+        DType::I64 => Some("int64"),
+        DType::I32 => Some("int32"),
+        DType::I16 => Some("int16"),
+        DType::I8 => Some("int8"),
+        DType::U8 | DType::I4 | DType::U4 => Some("uint8"),
+        DType::Bool => Some("bool"),
+        _ => None,
+    };
+    let remedy = match numpy {
+        Some(called) => format!("save it as x.astype(np.{called})"),
+        None => format!("numpy has no {}: save it as safetensors, by torch", wanted.name()),
+    };
+    Error::argument(name, format!("the file holds {has} and {} is wanted: {remedy}", wanted.name()))
 }
 
 /// The value of a dim that is a size with a known value, or a number.

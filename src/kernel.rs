@@ -36,9 +36,13 @@ impl Kernel {
     /// Loads a file and what it imports.
     pub fn load(path: impl AsRef<Path>) -> Result<Kernel> {
         let path = path.as_ref();
-        let text = read(path)?;
+        Kernel::load_text(path, &read(path)?)
+    }
+
+    /// Loads a file's text, and what it imports from beside the file.
+    fn load_text(path: &Path, text: &str) -> Result<Kernel> {
         let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        Kernel::from_parts(&path.display().to_string(), &text, &|import| {
+        Kernel::from_parts(&path.display().to_string(), text, &|import| {
             let path = folder.join(import);
             // A device or a pipe need not end; nor is its text the same twice.
             match std::fs::metadata(&path) {
@@ -49,6 +53,37 @@ impl Kernel {
             let bytes = bytes_of(&path).map_err(|e| e.to_string())?;
             String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_string())
         })
+    }
+
+    /// Loads a file under the `tile` blocks of another text, which take the place of what the file says of the same op and
+    /// definition. `named` is that text's name, for reports.
+    pub fn load_under(path: impl AsRef<Path>, named: &Path, blocks: &str) -> Result<Kernel> {
+        let path = path.as_ref();
+        let mut sources = Sources::default();
+        let file = sources.add(named.display().to_string(), blocks);
+        let (theirs, diagnostics) = girih_dsl::parse(blocks, file);
+        if diagnostics.iter().any(|d| d.severity == Severity::Error) {
+            return Err(program_error(&sources, diagnostics));
+        }
+        let heads: Vec<(&str, Option<&str>)> = theirs.items.iter().filter_map(tile_head).collect();
+        if heads.len() < theirs.items.len() {
+            return Err(Error::file(
+                named,
+                "a schedule file holds `tile` blocks only, or lines `kernel.setting axis = value`",
+            ));
+        }
+        let text = read(path)?;
+        let (own, _) = girih_dsl::parse(&text, 0);
+        // Blanks, so that what is reported of the file keeps its place.
+        let mut merged = text.clone().into_bytes();
+        for item in own.items.iter().filter(|i| tile_head(i).is_some_and(|h| heads.contains(&h))) {
+            if let ast::Item::Tile(t) = item {
+                let bytes = &mut merged[t.span.start as usize..t.span.end as usize];
+                bytes.iter_mut().filter(|b| **b != b'\n').for_each(|b| *b = b' ');
+            }
+        }
+        let merged = String::from_utf8(merged).map_err(|_| Error::file(path, "it is not UTF-8 text"))?;
+        Kernel::load_text(path, &format!("{merged}\n{blocks}\n"))
     }
 
     /// The same from a text. It may import the library, and no files.
@@ -132,6 +167,14 @@ impl Kernel {
             return Err(program_error(&self.0.sources, diagnostics));
         }
         Ok(girih_dsl::render(&self.0.sources, &diagnostics, color))
+    }
+}
+
+/// The op and the definition that a `tile` block speaks of.
+fn tile_head(item: &ast::Item) -> Option<(&str, Option<&str>)> {
+    match item {
+        ast::Item::Tile(t) => Some((t.op.text.as_str(), t.def.as_ref().map(|d| d.text.as_str()))),
+        _ => None,
     }
 }
 

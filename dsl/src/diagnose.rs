@@ -244,16 +244,26 @@ impl Reader<'_> {
     fn body(&mut self) -> Read {
         let open = self.at;
         self.expect("{", "the op's head")?;
-        while self.look(0) != "}" {
+        // Braces of blocks that other languages have, `for … { … }`, which the errors before have told of.
+        let mut inner = 0usize;
+        while self.look(0) != "}" || inner > 0 {
             if self.at >= self.tokens.len() {
                 return self.wrong(Wanted::Close("}", open));
             }
+            if self.look(0) == "}" {
+                (self.at, inner) = (self.at + 1, inner - 1);
+                continue;
+            }
+            let start = self.at;
             if let Err(error) = self.stmt() {
                 self.errors.push(*error);
                 if self.errors.len() >= MAX_ERRORS || !self.skip_to_stmt() {
                     self.at = self.tokens.len();
                     return Ok(());
                 }
+                let count =
+                    |brace| self.tokens[start..self.at].iter().filter(|t| t.text(self.text) == brace).count();
+                inner = (inner + count("{")).saturating_sub(count("}"));
             }
         }
         self.at += 1;
@@ -311,7 +321,7 @@ impl Reader<'_> {
             }
             _ => false,
         };
-        expected::is_statement_word(self.look(0))
+        crate::foreign::is_statement(self.look(0))
             || self.starts_stmt()
             || self.look(1) == ":" && self.look(2) == "="
             || self.target_len().is_some_and(foreign)

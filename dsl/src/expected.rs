@@ -3,6 +3,7 @@
 use crate::ast::Span;
 use crate::diagnose::Reader;
 use crate::diagnostic::Diagnostic;
+use crate::foreign::{is_like_a_dtype, operator, statement};
 use crate::scan;
 use crate::token::{Kind, Token};
 
@@ -55,7 +56,10 @@ pub fn expected(reader: &Reader, wanted: Wanted) -> Diagnostic {
         Wanted::Close(word, open) => close(reader, word, open),
         Wanted::Name(what) => name(reader, what),
         Wanted::Least(what) => least(reader, what),
-        Wanted::Body => plain(reader, "`{`, `where` or `->`").help("the statements of an op stand in `{ … }`"),
+        Wanted::Body => plain(reader, "`{`, `where` or `->`").help(match reader.look(0) {
+            ":" | "=" | "=>" | "-" => "what it gives stands after an arrow: `-> (y: f32[N])`",
+            _ => "the statements of an op stand in `{ … }`",
+        }),
         Wanted::Assign => assign(reader),
         Wanted::Dots if after_range_call(reader) => {
             plain(reader, "`..` or `..=`").help("there is no `range(…)`: write `k in 0..K`")
@@ -64,9 +68,13 @@ pub fn expected(reader: &Reader, wanted: Wanted) -> Diagnostic {
             .help("ranges are written `lo..hi` (without hi) or `lo..=hi` (with it)"),
         Wanted::Operand => operand(reader),
         Wanted::OperandAbove => operand_above(reader),
-        Wanted::Selection => plain(reader, "a call after this name").help(
-            crate::foreign::member(reader.look(1)).unwrap_or("a dot stands only in calls of a library, `nn.softmax(x)`; elements are read with brackets, `x[i]`"),
-        ),
+        Wanted::Selection => plain(reader, "a call after this name").help(match crate::foreign::member(reader.look(1)) {
+            Some(help) => help.to_string(),
+            None if reader.look(2) == "." && reader.look(4) == "(" => {
+                format!("functions have no prefix: write `{}(…)`", reader.look(3))
+            }
+            None => "a dot stands only in calls of a library, `nn.softmax(x)`; elements are read with brackets, `x[i]`".into(),
+        }),
     })
 }
 
@@ -100,15 +108,23 @@ fn foreign(reader: &Reader, wanted: Wanted) -> Option<Diagnostic> {
     let (first, second) = (reader.look(0), reader.look(1));
     let in_expression =
         matches!(wanted, Wanted::Close(..) | Wanted::Operand | Wanted::Assign | Wanted::Word(..));
+    if let Some(error) = before_the_place(reader, wanted) {
+        return Some(error);
+    }
     let touching = reader.token(0).zip(reader.token(1)).is_some_and(|(a, b)| a.end == b.start);
     let help = match (first, second) {
-        (word, _) if in_expression && logical(word).is_some() => {
-            format!("write `{}`", logical(word).unwrap_or_default())
+        (word, _) if in_expression && operator(word).is_some() => {
+            format!("write `{}`", operator(word).unwrap_or_default())
         }
-        ("-" | "*" | "/" | "%" | "|" | "&" | "^", "=") if touching && matches!(wanted, Wanted::Assign) => {
-            format!("updates are `=`, `+=`, `max=` and `min=`; write `x[i] = x[i] {first} …`")
+        ("<", ">") if touching && in_expression => "write `!=`".to_string(),
+        ("/", "*") if touching && in_expression => {
+            "comments start with `//` and end with the line".to_string()
         }
-        ("**", "=") if touching && matches!(wanted, Wanted::Assign) => "write `x[i] = x[i] ** …`".to_string(),
+        ("-" | "*" | "/" | "%" | "|" | "&" | "^" | "**", "=")
+            if touching && matches!(wanted, Wanted::Assign) =>
+        {
+            other_update(reader, first)
+        }
         (":", "=") if touching => "write `=`".to_string(),
         ("==", _) if matches!(wanted, Wanted::Assign) => "definitions are written with one `=`".to_string(),
         ("=", _) if matches!(wanted, Wanted::Close(..)) && in_binder(reader) => {
@@ -129,6 +145,41 @@ fn foreign(reader: &Reader, wanted: Wanted) -> Option<Diagnostic> {
     )
 }
 
+/// The help for `y[i] -= …` and its like.
+fn other_update(reader: &Reader, operator: &str) -> String {
+    let from = stmt_start(reader).and_then(|s| reader.tokens.iter().position(|t| t.start == s.start));
+    let target = from.map_or("y[i]", |from| between(reader, from, reader.at));
+    let (name, slots) = target.split_at(target.find('[').unwrap_or(target.len()));
+    match operator {
+        "-" => format!("updates are `=`, `+=`, `max=` and `min=`: write `{target} += -(…)`"),
+        _ => format!(
+            "updates are `=`, `+=`, `max=` and `min=`: give the new value a name of its own, `{name}2{slots} = {target} {operator} …`"
+        ),
+    }
+}
+
+/// Operators of other languages that were read in part, or as a name: `not x`, `a <> b`, `a === b`, `lambda v: …`, `/* … */`.
+fn before_the_place(reader: &Reader, wanted: Wanted) -> Option<Diagnostic> {
+    let previous = reader.previous()?;
+    let (before, word) = (previous.text(reader.text), reader.look(0));
+    let touching = reader.token(0).is_some_and(|t| t.start == previous.end);
+    let (written, help) = match (before, word) {
+        ("not", _) if matches!(wanted, Wanted::Close(..) | Wanted::Word("then", _)) => {
+            ("not".to_string(), "write `!`, with what it denies in parentheses: `!(a > b)`".to_string())
+        }
+        ("lambda", _) => ("lambda".into(), "functions stand beside the op: `fn f(x) = …`".into()),
+        ("<", ">") | ("!=", "=") if touching => (format!("{before}{word}"), "write `!=`".into()),
+        ("==", "=") if touching => ("===".into(), "write `==`".into()),
+        ("/", "*") if touching => ("/*".into(), "comments start with `//` and end with the line".into()),
+        ("+", "+") | ("-", "-") if touching => {
+            (format!("{before}{word}"), "write an update: `x[i] += 1`".to_string())
+        }
+        _ => return None,
+    };
+    let message = format!("`{written}` is not written like this here");
+    Some(Diagnostic::error("E0008", span(reader, previous).to(reader.here()), message).help(help))
+}
+
 /// Is this `sum[k` with the reader behind it?
 fn in_binder(reader: &Reader) -> bool {
     let text = |back: usize| reader.at.checked_sub(back).map_or("", |i| reader.tokens[i].text(reader.text));
@@ -142,39 +193,18 @@ fn statement_word(reader: &Reader, wanted: Wanted) -> Option<Diagnostic> {
     if !matches!(wanted, Wanted::Assign) {
         return None;
     }
-    if let Some(spelling) = logical(word) {
+    if let Some(spelling) = operator(word) {
         let error =
             Diagnostic::error("E0008", span(reader, previous), format!("`{word}` is not an operator here"));
         return Some(error.help(format!("write `{spelling}`")));
     }
-    if !is_statement_word(word) || !previous.first {
-        return None;
-    }
+    let alone = reader.at < 2 || {
+        let before = &reader.tokens[reader.at - 2];
+        previous.first || before.text(reader.text) == "{" || reader.is_name(0)
+    };
+    let help = statement(word).filter(|_| alone)?;
     let error = Diagnostic::error("E0008", span(reader, previous), format!("there is no `{word}` statement"));
-    Some(error.help(statement_help(word)))
-}
-
-/// Words that start a statement in other languages.
-pub fn is_statement_word(word: &str) -> bool {
-    matches!(word, "for" | "while" | "return" | "let" | "var")
-}
-
-fn logical(word: &str) -> Option<&'static str> {
-    match word {
-        "and" => Some("&&"),
-        "or" => Some("||"),
-        "not" => Some("!"),
-        _ => None,
-    }
-}
-
-fn statement_help(word: &str) -> &'static str {
-    match word {
-        "for" => "axes take the place of loops: `y[i] = …` defines y for every i, `sum[k](…)` runs over k",
-        "while" => "a recurrence has a fixed length: `h[t] = if … then … else (h[t-1] else h0)`",
-        "return" => "results are named in `-> (y: f32[N])` and defined by `y[i] = …`",
-        _ => "a definition needs no word before its name: `t[i] = …`",
-    }
+    Some(error.help(help))
 }
 
 fn item(reader: &Reader) -> Diagnostic {
@@ -185,12 +215,13 @@ fn item(reader: &Reader) -> Diagnostic {
     match word {
         "}" | ")" | "]" => Diagnostic::error("E0006", reader.here(), format!("this `{word}` closes nothing"))
             .help("remove it, or look above for a bracket that was closed too early"),
-        "def" | "func" | "function" | "kernel" | "void" | "let" | "struct" => {
-            error.help("an operator is written `op name[N](x: f32[N]) -> (y: f32[N]) { … }`")
+        _ if crate::foreign::item(word).is_some() => {
+            error.help(crate::foreign::item(word).unwrap_or_default())
         }
-        _ if reader.look(1) == "[" || reader.look(1) == "=" => {
-            error.help("statements stand in the `{ … }` of an op; a constant is written `const name = …`")
-        }
+        _ if reader.look(1) == "=" => error.help(format!(
+            "statements stand in the `{{ … }}` of an op; a constant is written `const {word} = …`"
+        )),
+        _ if reader.look(1) == "[" => error.help("statements stand in the `{ … }` of an op"),
         _ if after_operand => {
             error.help("an operator may be missing before it: products are written with `*`")
         }
@@ -201,6 +232,7 @@ fn item(reader: &Reader) -> Diagnostic {
 fn word_after(reader: &Reader, word: &'static str, after: &str) -> Diagnostic {
     let place = if after.is_empty() { String::new() } else { format!(" after {after}") };
     let error = plain(reader, &format!("`{word}`{place}"));
+    let before = reader.previous().map_or("", |t| t.text(reader.text));
     match word {
         "then" => error.help("write `if condition then a else b`"),
         "else" => error.help(
@@ -209,10 +241,11 @@ fn word_after(reader: &Reader, word: &'static str, after: &str) -> Diagnostic {
         ":" if reader.look(0) == "=" => {
             error.help("its dtype stands before its default: `eps: f32 = 1e-5`, or `n: const i32 = 4`")
         }
-        ":" if reader.is_name(0)
-            && reader.previous().is_some_and(|t| is_like_a_dtype(t.text(reader.text))) =>
-        {
+        ":" if (reader.is_name(0) || reader.look(0) == "[") && is_like_a_dtype(before) => {
             error.help("the name comes first: `x: f32[M, N]`")
+        }
+        ":" if reader.is_name(0) && crate::foreign::parameter(before).is_some() => {
+            error.help(crate::foreign::parameter(before).unwrap_or_default())
         }
         ":" => error.help("each parameter and result has a dtype: `x: f32[M, N]`"),
         "=" if after == "the axis" => error.help("write `block m = 128, n = 64`, or `stages = 3`"),
@@ -229,13 +262,6 @@ fn word_after(reader: &Reader, word: &'static str, after: &str) -> Diagnostic {
     }
 }
 
-/// `f32`, `bf16`, `u8`, `int`.
-fn is_like_a_dtype(word: &str) -> bool {
-    let bits = word.trim_start_matches(['b', 'f', 'i', 'u', 'e', 'm']);
-    matches!(word, "bool" | "float" | "int" | "double" | "half")
-        || bits.len() < word.len() && !bits.is_empty() && bits.chars().all(|c| c.is_ascii_digit() || c == 'm')
-}
-
 /// Text that stands where a bracket should be closed: a forgotten bracket, a forgotten operator or comma, or a wrong partner.
 fn close(reader: &Reader, word: &'static str, open: usize) -> Diagnostic {
     let opener = &reader.tokens[open];
@@ -246,14 +272,27 @@ fn close(reader: &Reader, word: &'static str, open: usize) -> Diagnostic {
         next.is_some_and(|t| matches!(t.kind, Kind::Word | Kind::Int | Kind::Float | Kind::Text));
     if same_line && stands_alone && !is_reserved(reader.look(0)) {
         let error = plain(reader, &format!("an operator, `,` or `{word}`"));
-        return error
-            .also(span(reader, opener), format!("inside this `{opened}`"))
-            .help("products are written with `*`, arguments and axes are separated by `,`");
+        let help = match reader.look(0) {
+            "for" => "a sum names its axis: `sum[k in 0..K](x[k])`",
+            _ if in_sizes(reader, open) => {
+                "sizes are names alone, `op name[M, N](…)`; a constant of the kernel is a parameter, `k: const i32 = 4`"
+            }
+            _ => "products are written with `*`, arguments and axes are separated by `,`",
+        };
+        return error.also(span(reader, opener), format!("inside this `{opened}`")).help(help);
+    }
+    if let Some(help) = fold_of_two(reader, open) {
+        return plain(reader, "`)`").also(span(reader, opener), "inside these parentheses").help(help);
     }
     if reader.look(0) == "else" && opened == "(" {
         return plain(reader, &format!("`,` or `{word}`"))
             .also(span(reader, opener), "inside these parentheses")
             .help("put a read and its default in parentheses of their own: `(x[i-1] else 0)`");
+    }
+    if reader.look(0) == "if" {
+        return plain(reader, &format!("`,` or `{word}`"))
+            .also(span(reader, opener), format!("inside this `{opened}`"))
+            .help("a choice is written `if c then a else b`, the condition first");
     }
     if reader.look(0) == ".." || reader.look(0) == "..=" {
         return plain(reader, &format!("`,` or `{word}`"))
@@ -286,29 +325,85 @@ fn close(reader: &Reader, word: &'static str, open: usize) -> Diagnostic {
         .help(format!("add the missing `{word}`"))
 }
 
-/// The help for what is written inside brackets in other languages.
-fn foreign_inside(reader: &Reader, opened: &str) -> Option<&'static str> {
-    let previous = reader.previous().map_or("", |t| t.text(reader.text));
-    match (opened, previous, reader.look(0)) {
-        (_, "]", "[") => Some("all indices stand in one pair of brackets: `x[i, j]`"),
-        ("[", _, ":") => Some(
-            "there are no slices: name an axis and give it the range: `y[i in 1..N] = x[i]`, `sum[k in 1..N](x[k])`",
+/// Is the bracket the one after an op's name?
+fn in_sizes(reader: &Reader, open: usize) -> bool {
+    open >= 2
+        && reader.tokens[open].text(reader.text) == "["
+        && reader.tokens[open - 2].text(reader.text) == "op"
+}
+
+/// The help for `max[d](x[d], 0)`, and for `rmsnorm[b](x[b], g)`: the parentheses at `open` hold more than one value.
+fn fold_of_two(reader: &Reader, open: usize) -> Option<String> {
+    let text = |i: usize| reader.tokens[i].text(reader.text);
+    let bracket = partner_before(reader, open.checked_sub(1)?)?;
+    let name = text(bracket.checked_sub(1)?);
+    if reader.look(0) != "," || text(open) != "(" {
+        return None;
+    }
+    let value = between(reader, open + 1, reader.at);
+    Some(match name {
+        "max" | "min" => format!(
+            "over an axis a fold takes one value; of two numbers write `{name}({value}, …)`, without the brackets"
         ),
-        ("(", _, ":") if after_fn(reader) => Some(
-            "a fn takes numbers, its parameters are names alone: `fn f(a, b) = …`; of tensors write an `op`",
-        ),
-        _ => after_value(reader),
+        _ if crate::foreign::is_fold(name) => {
+            let axes = between(reader, bracket, open);
+            format!("a fold takes one value: `{name}{axes}({value})`")
+        }
+        _ => format!("brackets after a name are the axes of a fold; an op is called as `{name}({value}, …)`"),
+    })
+}
+
+/// The opening bracket of the closing one at a token.
+fn partner_before(reader: &Reader, close: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    for i in (0..=close).rev() {
+        match reader.tokens[i].text(reader.text) {
+            "]" | ")" => depth += 1,
+            "[" | "(" if depth == 1 => return Some(i),
+            "[" | "(" => depth = depth.checked_sub(1)?,
+            _ if depth == 0 => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The text of the tokens `from..until`.
+fn between<'r>(reader: &'r Reader, from: usize, until: usize) -> &'r str {
+    match (reader.tokens.get(from), until.checked_sub(1).and_then(|u| reader.tokens.get(u))) {
+        (Some(a), Some(b)) if a.start < b.end => &reader.text[a.start..b.end],
+        _ => "…",
     }
 }
 
+/// The help for what is written inside brackets in other languages.
+fn foreign_inside(reader: &Reader, opened: &str) -> Option<String> {
+    let previous = reader.previous().map_or("", |t| t.text(reader.text));
+    let help = match (opened, previous, reader.look(0)) {
+        (_, "]", "[") => "all indices stand in one pair of brackets: `x[i, j]`",
+        ("[", _, ":") => {
+            "there are no slices: name an axis and give it the range: `y[i in 1..N] = x[i]`, `sum[k in 1..N](x[k])`"
+        }
+        ("(", _, ":") if after_fn(reader) => {
+            "a fn takes numbers, its parameters are names alone: `fn f(a, b) = …`; of tensors write an `op`"
+        }
+        ("(", _, "(") if is_like_a_dtype(previous) => {
+            return Some(format!("dims stand in brackets: `{previous}[N]`"));
+        }
+        _ => return after_value(reader),
+    };
+    Some(help.into())
+}
+
 /// The help where a comment hides what was meant as a division: `(x[i] // 2)`.
-fn after_comment(reader: &Reader) -> Option<&'static str> {
+fn after_comment(reader: &Reader) -> Option<String> {
     let from = reader.previous()?.end;
     let until = reader.token(0).map_or(reader.text.len(), |t| t.start);
     let line = reader.text.get(from..until)?.lines().next()?;
-    line.trim_start().starts_with("//").then_some(
-        "`//` starts a comment, which hides the rest of the line: integers are divided by `/`, floats too",
-    )
+    line.trim_start().starts_with("//").then(|| {
+        "`//` starts a comment, which hides the rest of the line: integers are divided by `/`, floats too"
+            .into()
+    })
 }
 
 /// Is the item at hand a `fn` whose parameters are being read?
@@ -318,18 +413,52 @@ fn after_fn(reader: &Reader) -> bool {
     paren.is_some_and(|p| p >= 2 && before[p - 2].text(reader.text) == "fn")
 }
 
-/// The help for what follows a value in other languages: `x[i].shape`, `f(x)[i]`, `sum(n)(…)`, `sum{n}(…)`.
-fn after_value(reader: &Reader) -> Option<&'static str> {
-    let previous = reader.previous().map_or("", |t| t.text(reader.text));
-    match (previous, reader.look(0)) {
-        (_, ".") => crate::foreign::member(reader.look(1)),
-        (")", "[") => {
-            Some("only tensors are indexed: give the value a name in a statement above, `t[i] = …`")
+/// The help for what follows a value in other languages: `x[i].shape`, `x[i].exp()`, `1.f`, `f(x)[i]`, `sum(n)(…)`,
+/// `sum{n}(…)`.
+fn after_value(reader: &Reader) -> Option<String> {
+    let token = reader.previous()?;
+    let previous = token.text(reader.text);
+    let help = match (previous, reader.look(0)) {
+        (_, ".") if token.kind == Kind::Int => {
+            return Some(format!(
+                "numbers have digits on both sides of the point, and no suffix: write `{previous}.0`"
+            ));
         }
+        (_, ".") => match crate::foreign::member(reader.look(1)) {
+            Some(help) => help,
+            None if reader.look(2) == "(" => {
+                return Some(format!("a function stands before its value: `{}(…)`", reader.look(1)));
+            }
+            None => return None,
+        },
+        (")", "[") => return Some(indexed_call(reader)),
         (")", "(") | ("sum" | "max" | "min" | "mean" | "prod" | "any" | "all" | "softmax", "{") => {
-            Some("the axes of a fold stand in brackets: `sum[k](x[k])`")
+            "the axes of a fold stand in brackets: `sum[k](x[k])`"
         }
-        _ => None,
+        _ => return None,
+    };
+    Some(help.into())
+}
+
+/// The help for `f(x)[i]`.
+fn indexed_call(reader: &Reader) -> String {
+    let open = partner_before(reader, reader.at.saturating_sub(1));
+    let name = open.and_then(|o| o.checked_sub(1)).map_or("", |i| reader.tokens[i].text(reader.text));
+    let inside = open.map_or("…", |o| between(reader, o + 1, reader.at - 1));
+    if let Some(help) = crate::foreign::function(name) {
+        return help;
+    }
+    match name {
+        _ if crate::foreign::is_fold(name) && !inside.contains(['(', '[', ',']) => {
+            format!("a fold names its axis and gives its value there: `{name}[i]({inside}[i])`")
+        }
+        _ if crate::foreign::is_fold(name) => format!("a fold names its axis: `{name}[i](…)`"),
+        _ if name.is_empty() || !name.starts_with(|c: char| c.is_alphabetic()) => {
+            "only tensors are indexed: give the value a name in a statement above, `t[i] = …`".into()
+        }
+        _ => {
+            format!("only tensors are indexed: write `t = {name}({inside})` as a statement, then read `t[…]`")
+        }
     }
 }
 
@@ -376,6 +505,7 @@ fn name(reader: &Reader, what: &str) -> Diagnostic {
     }
     match word {
         "," | ")" | "]" | "}" => error.help("remove the comma before it, or write what is missing"),
+        ".." if what == "a size" => error.help("every size has a name: `op name[M, N](x: f32[M, N])`"),
         ".." if what.contains("a setting") => error.help("ranges are closed here: write `2..=5`"),
         _ => error.help(name_help(what)),
     }
@@ -426,17 +556,43 @@ fn least(reader: &Reader, what: &str) -> Diagnostic {
 fn assign(reader: &Reader) -> Diagnostic {
     let written = reader.previous().map_or("", |t| t.text(reader.text));
     let error = plain(reader, &format!("`=`, `+=`, `max=` or `min=` after `{written}`"));
+    if written == "]" && reader.look(0) == "[" {
+        return error.help("all indices stand in one pair of brackets: `x[i, j]`");
+    }
     // `y[i] = 2 x[i]`: the second operand was taken for the next statement.
     if let Some(target) = stmt_start(reader).filter(|t| !t.first) {
         let word = target.text(reader.text);
         let at = reader.tokens.iter().position(|t| t.start == target.start).unwrap_or(0);
         let before = at.checked_sub(1).map_or("", |i| reader.tokens[i].text(reader.text));
+        let fold = (before == "]").then(|| partner_before(reader, at - 1)).flatten();
+        let fold = fold.and_then(|o| o.checked_sub(1)).map(|i| (i, reader.tokens[i].text(reader.text)));
+        let cast = at >= 3 && before == ")" && is_like_a_dtype(reader.tokens[at - 2].text(reader.text));
+        let value = between(reader, at, reader.at);
+        // `v` and `v: v`, which was read as a name with its dtype.
+        let lambda = [1, 3]
+            .iter()
+            .filter_map(|back| at.checked_sub(*back))
+            .any(|i| reader.tokens[i].text(reader.text) == "lambda");
         let help = match (before, word) {
-            (_, "as") => "a dtype is written like a function: `f16(x[i])`",
+            (_, "as") => "a dtype is written like a function: `f16(x[i])`".to_string(),
+            _ if lambda => "functions stand beside the op: `fn f(x) = …`".to_string(),
             ("sum" | "max" | "min" | "mean" | "prod" | "any" | "all", _) => {
-                "the axes of a fold stand in brackets: `sum[k](x[k])`"
+                "the axes of a fold stand in brackets: `sum[k](x[k])`".to_string()
             }
-            _ => "products are written with `*`; statements are written `name[axes] = expression`",
+            _ if cast => {
+                let dtype = reader.tokens[at - 2].text(reader.text);
+                format!(
+                    "a cast is written like a function: `{}({value})`",
+                    crate::foreign::dtype(dtype).unwrap_or(dtype)
+                )
+            }
+            _ => match fold.filter(|(_, name)| crate::foreign::is_fold(name)) {
+                Some((i, _)) => {
+                    format!("what is folded stands in parentheses: `{}({value})`", between(reader, i, at))
+                }
+                None => "products are written with `*`; statements are written `name[axes] = expression`"
+                    .to_string(),
+            },
         };
         let message =
             format!("expected an operator before `{}`, or a new statement", target.text(reader.text));
@@ -502,8 +658,9 @@ fn operand(reader: &Reader) -> Diagnostic {
         let called = reader.at.checked_sub(2).map_or("", |i| reader.tokens[i].text(reader.text));
         return error.help(match crate::foreign::function(called) {
             Some(help) if called != "float" => help,
-            _ if called == "float" => "infinity and NaN are words: `-inf`, `nan`",
-            _ => "texts stand in `import \"file.tile\"` only: write a number, a name, or a read as `x[i]`",
+            _ if called == "float" => "infinity and NaN are words: `-inf`, `nan`".into(),
+            _ => "texts stand in `import \"file.tile\"` only: write a number, a name, or a read as `x[i]`"
+                .into(),
         });
     }
     match (after, word) {
@@ -521,6 +678,7 @@ fn operand(reader: &Reader) -> Diagnostic {
         (":", _) => {
             error.help("there are no slices: name an axis and give it the range: `y[i in 1..N] = x[i]`")
         }
+        ("[" | ",", "*") => error.help("every dim is a size with a name, or a number: `x: f32[M, N]`"),
         (_, ".." | "..=") => error.help("both ends of a range are written: `0..N`"),
         (_, "{") => error.help("sets stand in `tile` and `profile` only"),
         _ => error.help("write a number, a name, a read as `x[i]`, a call as `f(x)`, or parentheses"),

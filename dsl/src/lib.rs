@@ -17,7 +17,7 @@ mod text_to_ast;
 mod token;
 
 pub use codes::explain;
-pub use library::{library, library_names, library_with};
+pub use library::{library, library_has, library_items, library_names, library_with};
 pub use print::{WIDTH, format, print_expr};
 pub use render::render;
 pub use text_to_ast::{MAX_BYTES, MAX_DEPTH, parse, parse_expr};

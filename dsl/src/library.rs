@@ -25,15 +25,24 @@ pub fn library(name: &str) -> Option<&'static str> {
 
 /// The module that defines an op or fn of this name.
 pub fn library_with(name: &str) -> Option<&'static str> {
-    let heads = ["op", "fn"].map(|kind| format!("{kind} {name}"));
-    let defines = |line: &str| {
-        let rest = heads.iter().find_map(|h| line.strip_prefix(h.as_str()));
-        rest.is_some_and(|rest| rest.starts_with(['(', '[', ' ']) || rest.is_empty())
-    };
-    MODULES.iter().find(|(_, text)| text.lines().any(defines)).map(|(module, _)| *module)
+    library_names().find(|module| library_has(module, name))
 }
 
 /// The names of all library modules.
 pub fn library_names() -> impl Iterator<Item = &'static str> {
     MODULES.iter().map(|(name, _)| *name)
+}
+
+/// The ops and fns that a module defines, in the order of its text.
+pub fn library_items(module: &str) -> impl Iterator<Item = &'static str> {
+    let lines = library(module).unwrap_or_default().lines();
+    lines.filter_map(|line| {
+        let rest = line.strip_prefix("op ").or_else(|| line.strip_prefix("fn "))?;
+        rest.split(['(', '[', ' ']).next().filter(|name| !name.is_empty())
+    })
+}
+
+/// Does a module define an op or fn of this name?
+pub fn library_has(module: &str, name: &str) -> bool {
+    library_items(module).any(|item| item == name)
 }

@@ -146,7 +146,7 @@ fn bad_token(text: &str, token: &Token, file: u32) -> Option<Diagnostic> {
         Kind::BadText => error("E0003", "this text has no closing quote".into())
             .map(|d| d.label("starts here").help("close it with `\"` on the same line")),
         Kind::Junk => error("E0002", format!("{} means nothing here", describe_char(written)))
-            .map(|d| d.help(junk_help(written))),
+            .map(|d| d.help(junk_help(written, token.first))),
         _ => None,
     }
 }
@@ -165,8 +165,9 @@ fn describe_char(written: &str) -> String {
     }
 }
 
-fn junk_help(written: &str) -> &'static str {
+fn junk_help(written: &str, first: bool) -> &'static str {
     match written {
+        "@" if first => "leave it out: what is said of how an op runs stands in a `tile` block",
         ";" => "leave the `;` out: statements need no separator",
         "\u{feff}" => "save the file as UTF-8 without a byte order mark",
         "\0" => "is this a text file? A `.tile` file is UTF-8 text",
@@ -184,7 +185,9 @@ fn junk_help(written: &str) -> &'static str {
         }
         "@" => "matrix products are written out: `sum[k](a[i, k] * b[k, j])`",
         "#" => "comments start with `//`",
-        "?" => "a choice is written `if c then a else b`",
+        "\\" => "leave it out: a statement may go on in the next line",
+        "$" | "`" => "names are letters, digits and `_`",
+        "?" => "a choice is written `if c then a else b`; a size that is not known has a name, `x: f32[N]`",
         "~" => "the bitwise complement of an integer is `!x`",
         _ => "remove it",
     }

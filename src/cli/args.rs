@@ -84,7 +84,8 @@ pub struct OpArgs {
     /// What sim and emit compile for [default: sm_90a]
     #[arg(long, value_name = "sm_XX", value_parser = target)]
     pub target: Option<Target>,
-    /// A file with a line `kernel.setting axis = value` for each setting, or each: every schedule in turn
+    /// A file with `tile` blocks, as `girih tune` prints them, or with a line `kernel.setting axis = value` for each setting; or
+    /// each: every schedule in turn
     #[arg(long, value_name = "each|FILE")]
     pub schedule: Option<String>,
     /// Try this kernel form first, for tests and comparisons: map, row, contract, fold, scan, scatter, sort, thread, block or
@@ -265,7 +266,11 @@ fn size(text: &str) -> Result<(String, i64), String> {
     let (name, value) = pair(text)?;
     match value.replace('_', "").parse() {
         Ok(n) if n >= 0 => Ok((name, n)),
-        _ => Err(format!("{value} is not a size")),
+        _ if text.contains(',') => {
+            let each: Vec<String> = text.split(',').map(|one| format!("--dim {}", one.trim())).collect();
+            Err(format!("each size has a --dim of its own: write {}", each.join(" ")))
+        }
+        _ => Err(format!("{value} is not a size: write a whole number from 0, as --dim {name}=1024")),
     }
 }
 

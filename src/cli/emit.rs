@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::args::{OpArgs, StageArg};
-use super::run::{choose, schedules_of};
+use super::run::{choose, say_unused_form, schedules_of};
 use girih::device::DeviceName;
 use girih::pipeline::Level;
 use girih::{BoundOp, Device, Error, Result};
@@ -22,7 +22,9 @@ pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
     }
     let device = Device::open(DeviceName::Sim, args.target)?;
     let each = args.schedule.as_deref() == Some("each");
-    for (schedule, bound) in schedules_of(op.bind()?, &device, args.schedule.as_deref())? {
+    let bound = op.bind()?;
+    say_unused_form(args, &bound, &device)?;
+    for (schedule, bound) in schedules_of(bound, &device, args.schedule.as_deref())? {
         if let Some(schedule) = schedule.filter(|_| each) {
             super::print(&format!("// schedule {schedule}\n"));
         }
@@ -87,6 +89,8 @@ fn disassembled(cubin: &[u8]) -> Result<String> {
 pub fn why(args: &OpArgs) -> Result<Outcome> {
     let op = choose(args)?;
     let device = Device::open(DeviceName::Sim, args.target)?;
-    super::print(&girih::text::notes(&op.bind()?.plan(&device)?));
+    let bound = op.bind()?;
+    say_unused_form(args, &bound, &device)?;
+    super::print(&girih::text::why(&bound.plans(&device, PLANS)?));
     Ok(Outcome::Right)
 }

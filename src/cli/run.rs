@@ -19,6 +19,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
     let device = Device::open(args.device, args.op.target)?;
     let bound = op.bind()?;
     eprint!("{}", bound.warnings(color()));
+    say_unused_form(&args.op, &bound, &device)?;
     let made = make_inputs(&bound, given, args.seed)?;
     let each = args.op.schedule.as_deref() == Some("each");
     let mut finished = Vec::new();
@@ -132,9 +133,32 @@ fn once<'a>(names: impl Iterator<Item = &'a String>) -> Result<()> {
     Ok(())
 }
 
-/// The op that the arguments name, with its sizes, consts and form.
+/// A form that was asked for and that no kernel can take.
+pub(super) fn say_unused_form(args: &OpArgs, bound: &BoundOp, device: &Device) -> Result<()> {
+    let Some(form) = args.form.filter(|_| !matches!(device, Device::Reference)) else { return Ok(()) };
+    let plan = bound.plan(device)?;
+    if plan.kernels.iter().all(|k| k.form != form) {
+        let own: Vec<String> =
+            plan.kernels.iter().map(|k| format!("{} is {}", k.name, k.form.name())).collect();
+        eprintln!("note: no kernel can take the form {}: {}", form.name(), own.join(", "));
+    }
+    Ok(())
+}
+
+/// The text of a schedule file, if it holds `tile` blocks.
+fn blocks(asked: Option<&str>) -> Result<Option<String>> {
+    let Some(path) = asked.filter(|file| *file != "each").map(Path::new) else { return Ok(None) };
+    let text = girih::kernel::read(path)?;
+    let code = text.lines().map(str::trim).find(|l| !l.is_empty() && !l.starts_with("//"));
+    Ok(code.is_some_and(|l| l.starts_with("tile ")).then_some(text))
+}
+
+/// The op that the arguments name, with its sizes, consts and form, under the blocks of a schedule file.
 pub fn choose(args: &OpArgs) -> Result<Op> {
-    let kernel = Kernel::load(&args.file)?;
+    let kernel = match (blocks(args.schedule.as_deref())?, &args.schedule) {
+        (Some(text), Some(file)) => Kernel::load_under(&args.file, Path::new(file), &text)?,
+        _ => Kernel::load(&args.file)?,
+    };
     let mut op = match &args.op {
         Some(name) => kernel.op(name)?,
         None => kernel.only_op()?,
@@ -158,6 +182,7 @@ pub fn scheduled(bound: BoundOp, asked: Option<&str>) -> Result<BoundOp> {
     match asked {
         None => Ok(bound),
         Some("each") => Err(Error::argument("schedule", "each is for run: name a file here")),
+        Some(_) if blocks(asked)?.is_some() => Ok(bound),
         Some(file) => {
             let path = Path::new(file);
             let schedule = Schedule::parse(&girih::kernel::read(path)?).map_err(|e| Error::file(path, e))?;
@@ -234,8 +259,9 @@ fn with_shapes(mut op: Op, given: &BTreeMap<String, Given>) -> Result<Op> {
             }
         };
         let bindings = op.bindings();
-        if let Some((dtype, dims)) = inputs::shape_of(parameter, &g.stored, &bindings.dims, &bindings.consts)?
-        {
+        let shape = inputs::shape_of(parameter, &g.stored, &bindings.dims, &bindings.consts);
+        let shape = shape.map_err(|e| Error::argument(format!("input {name}={}", g.from), e.text()))?;
+        if let Some((dtype, dims)) = shape {
             op = op.input(name, dtype, &dims);
         }
     }
@@ -255,7 +281,10 @@ fn make_inputs(bound: &BoundOp, mut given: BTreeMap<String, Given>, seed: u64) -
     }
     for t in bound.inputs() {
         let (tensor, from) = match given.remove(&t.name) {
-            Some(g) => (inputs::fit(t, g.stored)?, g.from),
+            Some(g) => {
+                let named = format!("input {}={}", t.name, g.from);
+                (inputs::fit(t, g.stored).map_err(|e| Error::argument(named, e.text()))?, g.from)
+            }
             None => (random::tensor(t, seed)?, format!("random, seed {seed}")),
         };
         made.rows.push(Row::new(&t.name, t.dtype, &t.dims, from));

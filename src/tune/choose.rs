@@ -83,6 +83,8 @@ pub fn compile(bound: &BoundOp, device: &Device) -> Result<Compiled> {
     let mut notes = Vec::new();
     let start = Instant::now();
     let choice = choose(bound, device, &mut notes)?;
+    // A damaged record is met twice, for its own sizes and among its family.
+    notes.dedup();
     let lookup = start.elapsed();
     let chosen = match &choice {
         Choice::Own => None,

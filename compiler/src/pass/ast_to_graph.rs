@@ -142,7 +142,7 @@ impl<'m> Elab<'m> {
         for (name, &n) in &b.dims {
             let size = op.sizes.iter().find(|s| s.name.text == *name);
             if !size.is_some_and(|s| matches!(s.kind, SizeKind::Plain | SizeKind::Derived(_))) {
-                self.no_size(op, name, size);
+                self.no_size(op, name, n, size);
                 return None;
             }
             given.sizes.insert(name.clone(), (n, None));
@@ -174,7 +174,7 @@ impl<'m> Elab<'m> {
     }
 
     /// A number is given for what is no size.
-    fn no_size(&mut self, op: &Op, name: &str, found: Option<&Size>) {
+    fn no_size(&mut self, op: &Op, name: &str, value: i64, found: Option<&Size>) {
         if let Some(s) = found
             && let Some(allowed) = self.kind(&s.kind)
         {
@@ -190,6 +190,23 @@ impl<'m> Elab<'m> {
         let is_size = |s: &&Size| matches!(s.kind, SizeKind::Plain | SizeKind::Derived(_));
         let known: Vec<&str> = op.sizes.iter().filter(is_size).map(|s| s.name.text.as_str()).collect();
         let d = Diagnostic::error("E0508", op.name.span, format!("`{}` has no size `{name}`", op.name.text));
+        if let Some(p) = op.params.iter().find(|p| p.name.text == name) {
+            let help = match p.dims.is_some() {
+                true => format!(
+                    "it is a tensor, whose dims are sizes: give these, or the tensor by --input {name}=FILE.npy"
+                ),
+                false => format!(
+                    "it is a {}: give it with --const {name}={value}",
+                    if p.is_const { "const" } else { "scalar" }
+                ),
+            };
+            self.report(d.also(p.name.span, "declared here").help(help));
+            return;
+        }
+        if let Some(near) = known.iter().find(|k| k.eq_ignore_ascii_case(name)) {
+            self.report(d.help(format!("did you mean `{near}`? Write --dim {near}={value}")));
+            return;
+        }
         self.report(d.help(match known.is_empty() {
             true => "it has no sizes: leave it out".to_string(),
             false => format!("its sizes are {}", known.join(", ")),

@@ -7,7 +7,7 @@
 use super::ast_to_graph::{Bindings, bind_here, with_stack};
 use super::bind::elab::{Elab, Frame};
 use super::bind::typ::{Typ, Val};
-use super::bind::{sizes, tiles};
+use super::bind::{scan, sizes, tiles};
 use super::module::Module;
 use crate::ir::graph::Expr as Node;
 use crate::vocab::dtype::{DType, Ty};
@@ -213,6 +213,11 @@ fn check_op(module: &Module, op: &Op) -> Vec<Diagnostic> {
         let unsaid = |d: &Diagnostic| !said.iter().any(|s| s.span == d.span && s.severity == Severity::Error);
         let more: Vec<Diagnostic> = of_calls.into_iter().filter(unsaid).collect();
         said.extend(more);
+        if said.iter().all(|d| d.severity != Severity::Error) {
+            let further = further_samples(module, op, &choices[0], &said);
+            said.extend(further);
+            said.extend(unused(op));
+        }
         return said;
     }
     // A condition without sizes is false for all of them.
@@ -234,6 +239,93 @@ fn check_op(module: &Module, op: &Op) -> Vec<Diagnostic> {
     // Here a condition is reported only if no sizes meet it.
     let of_text = |d: &Diagnostic| !depends_on_sizes(op, d) || d.code == "E0505" && !is_of_a_call(op, d);
     diags.into_iter().filter(of_text).chain(of_calls).collect()
+}
+
+/// The largest number that an index in the op's statements is made of.
+fn number_in_indices(op: &Op) -> Option<i64> {
+    fn numbers(e: &Expr, inside: bool, most: &mut Option<i64>) {
+        if let ExprKind::Int(text) = &e.kind
+            && inside
+        {
+            *most = (*most).max(text.parse().ok().filter(|n| *n > 0));
+        }
+        let inside = inside || matches!(e.kind, ExprKind::Read { .. });
+        scan::children(e).into_iter().for_each(|c| numbers(c, inside, most));
+    }
+    let mut most = None;
+    op.body.iter().for_each(|s| numbers(&s.value, false, &mut most));
+    most
+}
+
+/// Where indices are made of numbers, `x[2]` or `s[k/32]`: the reads that leave their tensor where every size is 1, or where some
+/// sizes are large beside the numbers and others small.
+fn further_samples(
+    module: &Module,
+    op: &Op,
+    types: &BTreeMap<String, String>,
+    known: &[Diagnostic],
+) -> Vec<Diagnostic> {
+    /// What is tried stays small.
+    const LARGEST: i64 = 4096;
+    let Some(most) = number_in_indices(op).filter(|n| *n <= LARGEST) else { return Vec::new() };
+    let mut said: Vec<Diagnostic> = Vec::new();
+    for large in [None, Some(0), Some(1)] {
+        let mut b = sample(op, types, 0);
+        let sizes = op.sizes.iter().filter(|s| matches!(s.kind, SizeKind::Plain)).enumerate();
+        for (i, s) in sizes {
+            let n = match large {
+                None => 1,
+                Some(parity) if i % 2 == parity => 5 * most,
+                Some(_) => 2,
+            };
+            b.dims.insert(s.name.text.clone(), n);
+        }
+        let r = bind_here(module, &op.name.text, &b, |e| {
+            e.trial = 1 << 10;
+            let sizes: Vec<String> = b.dims.iter().map(|(n, v)| format!("{n} = {v}")).collect();
+            e.sample = Some(sizes.join(", "));
+        });
+        let Err(found) = r else { continue };
+        if found.iter().any(|d| d.severity == Severity::Error && is_about_sizes(op, d)) {
+            continue;
+        }
+        for d in found.into_iter().filter(|d| d.code == "E0203" && op.span.covers(d.span)) {
+            if known.iter().chain(&said).all(|s| !same_place(op, s, &d)) {
+                said.push(for_some_sizes(d));
+            }
+        }
+    }
+    said
+}
+
+/// Locals that nothing reads.
+fn unused(op: &Op) -> Vec<Diagnostic> {
+    let declared = |name: &str| {
+        op.results.iter().any(|r| r.name.text == name) || op.params.iter().any(|p| p.name.text == name)
+    };
+    let read = |name: &str, own: usize| {
+        let others = op
+            .body
+            .iter()
+            .enumerate()
+            .filter(|(i, s)| *i != own && !s.targets.iter().any(|t| t.name.text == name));
+        others.flat_map(|(_, s)| scan::reads_of(s)).any(|n| n.text == name)
+    };
+    let of = |(i, s): (usize, &Stmt)| {
+        let needless = s.targets.iter().all(|t| {
+            let name = t.name.text.as_str();
+            !name.starts_with('_') && !declared(name) && !read(name, i)
+        });
+        let first = s.targets.first().filter(|_| needless)?;
+        // An update speaks of what was defined above.
+        let name = &first.name;
+        let known = op.body[..i].iter().any(|b| b.targets.iter().any(|t| t.name.text == name.text));
+        let what = format!("nothing reads `{}`", name.text);
+        let help =
+            format!("take it out, read it below, or make it a result of the op: -> ({}: …)", name.text);
+        (!known).then(|| Diagnostic::warning("W0007", name.span, what).help(help))
+    };
+    op.body.iter().enumerate().filter_map(of).collect()
 }
 
 /// Do two reports of different samples speak of one thing? An index that leaves its dim at one axis for these sizes

@@ -225,9 +225,14 @@ impl Loader<'_> {
             (None, ImportTarget::Library(n)) => {
                 let d = Diagnostic::error("E0121", n.span, format!("there is no library `{name}`"));
                 let all = libraries();
-                self.diags.push(d.help(format!(
-                    "there are {all}; a file is imported by its path in quotes: import \"my.tile\""
-                )));
+                self.diags.push(d.help(match girih_dsl::foreign::is_library(&name) {
+                    true => format!(
+                        "functions such as exp and sum need no import: leave the line out; there are {all}"
+                    ),
+                    false => format!(
+                        "there are {all}; a file is imported by its path in quotes: import \"my.tile\""
+                    ),
+                }));
                 return None;
             }
             (None, ImportTarget::File { span, .. }) => match (self.read)(&name) {

@@ -49,7 +49,17 @@ right:
     y[i] = x[i] + (x[i-1] else 0)
     y[i] = x[i] + x[max(i-1, 0)]
     y[i] = if i > 0 then x[i] + x[i-1] else x[i]
-",
+
+wrong, the last group may not be whole:
+    op g[M, K, GS](w: i8[M, K], s: f32[M, K/GS]) -> (y: f32[M, K]) {
+        y[m, k] = w[m, k] * s[m, k/GS]
+    }
+
+right:
+    op g[M, K, GS](w: i8[M, K], s: f32[M, K/GS]) -> (y: f32[M, K]) where K % GS == 0 {
+        y[m, k] = w[m, k] * s[m, k/GS]
+    }
+"
     },
     Code {
         code: "E0204",

@@ -96,7 +96,8 @@ right:
     Code {
         code: "E0607",
         title: "impossible value of a setting",
-        text: "Each setting has its own values: a number in a range, a set, or a word.
+        text: "Each setting has its own values: a number in a range, a set, or a word. What is to be stored cannot be computed where it is read
+as well, and a profile names values that the op's conditions and declarations allow.
 
 wrong:
     op f[M, N](x: f32[M, N]) -> (y: f32[M]) {

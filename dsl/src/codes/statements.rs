@@ -18,6 +18,18 @@ wrong:
 right:
     t[i] = x[i] + 1
     u[i] = x[i] + 2
+
+wrong, an accumulator of a loop:
+    op g[M, N](x: f32[M, N]) -> (y: f32[M]) {
+        y[m] = 0
+        y[m] = y[m] + x[m, n]
+    }
+
+right, a fold:
+    y[m] = sum[n](x[m, n])
+
+right, a state that steps, start and step in one statement:
+    h: f32[t] = if t == 0 then x[0] else 0.9 * h[t-1] + x[t]
 ",
     },
     Code {
@@ -46,9 +58,12 @@ wrong:
         y[i] = t[i]
     }
 
-right:
-    t[i] = 0
-    t[i] += x[i]
+right, where points meet in one element:
+    t[i in 0..N] = 0.0
+    t[ids[i]] += x[i]
+
+right, where they do not:
+    t[i] = x[i]
 ",
     },
     Code {

@@ -50,6 +50,13 @@ right, if there are always fewer results than values:
     op first[N, K](x: f32[N]) -> (y: f32[K]) where K <= N {
         y[k] = x[k]
     }
+
+A number in an index says something of a size too: x[2] needs three elements.
+
+right:
+    op third[N](x: f32[N]) -> (y: f32) where N > 2 {
+        y = x[2]
+    }
 ",
     },
     Code {
@@ -75,6 +82,25 @@ wrong:
 
 right:
     y[i] = x[i / 2]
+",
+    },
+    Code {
+        code: "W0007",
+        title: "local that nothing reads",
+        text: "A definition that no statement reads, and that is no result, has no effect. Perhaps another name was meant where it should be read. A
+name that begins with `_` is not reported.
+
+wrong:
+    op f[N](x: f32[N]) -> (y: f32[N]) {
+        mu = mean[i](x[i])
+        y[i] = x[i] * 2
+    }
+
+right:
+    op f[N](x: f32[N]) -> (y: f32[N]) {
+        mu = mean[i](x[i])
+        y[i] = x[i] - mu
+    }
 ",
     },
     Code {

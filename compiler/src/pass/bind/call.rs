@@ -83,6 +83,29 @@ pub fn is_built_in(name: &str) -> bool {
     is_fold(name) || FUNCTIONS.iter().any(|f| f.0 == name)
 }
 
+/// Is it a function of numbers?
+fn is_function(name: &str) -> bool {
+    FUNCTIONS.iter().any(|f| f.0 == name)
+}
+
+/// Arguments as they are written, named ones left out.
+fn arguments(args: &[Arg]) -> String {
+    let all: Vec<String> =
+        args.iter().filter(|a| a.name.is_none()).map(|a| girih_dsl::print_expr(&a.value)).collect();
+    all.join(", ")
+}
+
+/// `a, b` for two arguments.
+fn parameters(n: usize) -> String {
+    let names = ["a", "b", "c", "d", "e", "f"];
+    if n == 1 { "x".into() } else { names[..n.min(6)].join(", ") }
+}
+
+/// The sentence that says where a name comes from.
+fn to_import(library: Option<&str>) -> String {
+    library.map_or(String::new(), |l| format!(" The library `{l}` has it: write `import {l}` at the top"))
+}
+
 impl Shape {
     fn takes(self, n: usize) -> bool {
         match self {
@@ -128,7 +151,8 @@ impl<'m> Elab<'m> {
             },
         };
         // Of a fold written like a function, the axes in its argument mean nothing yet.
-        if !is_fold(&name.text) {
+        let like_a_fold = name.text.split_once('_').map_or(name.text.as_str(), |n| n.0);
+        if !is_fold(like_a_fold) {
             for a in args {
                 // An op of that name would have taken whole tensors.
                 let whole = super::scan::bare(&a.value).and_then(|n| self.frame().names.get(&n.text));
@@ -151,15 +175,23 @@ impl<'m> Elab<'m> {
             if girih_dsl::library(&lib.text).is_none() {
                 return d.help(self.without_library(name, args));
             }
-            return d.help(format!("write `import {}` at the top, and see its ops there", lib.text));
+            let near = super::read::nearest_name(&name.text, girih_dsl::library_items(&lib.text));
+            return d.help(match (girih_dsl::library_has(&lib.text, &name.text), near) {
+                (true, _) => format!("write `import {}` at the top", lib.text),
+                (false, Some(n)) if self.module.imports_as(unit, &lib.text) => {
+                    format!("did you mean `{}.{n}`?", lib.text)
+                }
+                (false, Some(n)) => format!("write `import {0}` at the top, and {0}.{n}", lib.text),
+                (false, None) => self.by_another_name(name, args),
+            });
         }
         if is_fold(&name.text) {
             let what = format!("`{}` is a fold: its axes stand in brackets", name.text);
             let d = Diagnostic::error("E0108", name.span, what);
             return d.help(self.fold_help(&name.text, args));
         }
-        let known = FUNCTIONS.iter().map(|f| f.0).chain(self.module.callable_names(unit));
-        let d = Diagnostic::error("E0108", name.span, format!("there is no function `{}`", name.text));
+        let kind = if args.iter().any(|a| self.whole_rows(&a.value).is_some()) { "op" } else { "function" };
+        let d = Diagnostic::error("E0108", name.span, format!("there is no {kind} `{}`", name.text));
         if let Some(library) = girih_dsl::library_with(&name.text) {
             return d.help(format!("the library `{library}` has it: write `import {library}` at the top"));
         }
@@ -167,16 +199,72 @@ impl<'m> Elab<'m> {
             let form = self.likely_indices(view).join(", ");
             return d.help(format!("`{0}` is a tensor, indices stand in brackets: {0}[{form}]", name.text));
         }
-        if let Some(help) = girih_dsl::foreign::function(&name.text) {
-            return d.help(help);
+        d.help(self.by_another_name(name, args))
+    }
+
+    /// The help for a name that nothing here has: what it is called, or how it is written.
+    fn by_another_name(&self, name: &Name, args: &[Arg]) -> String {
+        let word = name.text.as_str();
+        let called = |ours: &str| format!("it is called `{ours}` here: write {ours}({})", arguments(args));
+        if let Some((ours, library)) = self.spelled_like(word) {
+            return format!("did you mean `{ours}`?{}", to_import(library));
         }
-        match super::read::nearest(&name.text, known) {
-            Some(n) => d.help(format!("did you mean `{n}`?")),
-            None if self.frame().names.contains_key(&name.text) => {
-                d.help(format!("`{0}` is a tensor or a number: its elements are read by {0}[…]", name.text))
+        let known = |w: &str| {
+            is_built_in(w) || matches!(self.module.callable(self.frame().unit, None, w), Found::One(_))
+        };
+        if let Some(ours) = girih_dsl::foreign::renamed_function(word, &known) {
+            let fold = is_fold(&ours) && (args.len() < 2 || !is_function(&ours));
+            return if fold { self.fold_help(&ours, args) } else { called(&ours) };
+        }
+        if let Some((fold, axis)) = word.split_once('_').filter(|(fold, _)| is_fold(fold)) {
+            let body = args.first().map_or("…".to_string(), |a| girih_dsl::print_expr(&a.value));
+            return format!("the axes of a fold stand in brackets: write {fold}[{axis}]({body})");
+        }
+        if let Some(help) = girih_dsl::foreign::function(word) {
+            return help;
+        }
+        let known = FUNCTIONS.iter().map(|f| f.0).chain(self.module.callable_names(self.frame().unit));
+        if let Some(n) = super::read::nearest(word, known) {
+            return format!("did you mean `{n}`?");
+        }
+        if self.frame().names.contains_key(word) {
+            return format!("`{word}` is a tensor or a number: its elements are read by {word}[…]");
+        }
+        match self.op_like(word) {
+            Some((op, library)) => format!("did you mean `{op}`?{}", to_import(library)),
+            None if args.iter().any(|a| self.whole_rows(&a.value).is_some()) => {
+                format!(
+                    "define it: op {word}[…](…) -> (…) {{ … }}, or see the libraries: {}",
+                    super::super::module::libraries()
+                )
             }
-            None => d.help("define it: fn f(x) = …"),
+            None => format!("define it beside the op: fn {word}({}) = …", parameters(args.len())),
         }
+    }
+
+    /// A callable whose name differs in case and `_` alone, and the library that is to be imported for it.
+    fn spelled_like(&self, word: &str) -> Option<(&str, Option<&'static str>)> {
+        let plain = |w: &str| w.replace('_', "").to_lowercase();
+        let mut here = FUNCTIONS.iter().map(|f| f.0).chain(self.module.callable_names(self.frame().unit));
+        if let Some(n) = here.find(|n| plain(n) == plain(word)) {
+            return Some((n, None));
+        }
+        girih_dsl::library_names()
+            .find_map(|l| girih_dsl::library_items(l).find(|n| plain(n) == plain(word)).map(|n| (n, Some(l))))
+    }
+
+    /// A callable with a name like this one, and the library that is to be imported for it.
+    pub fn op_like(&self, word: &str) -> Option<(&str, Option<&'static str>)> {
+        if let Some((op, library)) = self.spelled_like(word).filter(|(n, _)| !is_built_in(n)) {
+            return Some((op, library));
+        }
+        let all: Vec<(&str, &'static str)> = girih_dsl::library_names()
+            .flat_map(|l| girih_dsl::library_items(l).map(move |n| (n, l)))
+            .collect();
+        let near = super::read::nearest_name(word, all.iter().map(|(n, _)| *n))?;
+        let here = self.module.callable_names(self.frame().unit).any(|n| n == near);
+        let library = all.iter().find(|(n, _)| *n == near).map(|(_, l)| *l);
+        Some((near, library.filter(|_| !here)))
     }
 
     /// The help for `np.exp(…)`: what is there without a library.
@@ -187,19 +275,17 @@ impl<'m> Elab<'m> {
         }
         let unit = self.frame().unit;
         if function || matches!(self.module.callable(unit, None, &name.text), Found::One(_)) {
-            return format!("functions need no import: write {}(…)", name.text);
+            return format!("functions need no import: write {}({})", name.text, arguments(args));
         }
         match (girih_dsl::foreign::function(&name.text), girih_dsl::library_with(&name.text)) {
-            (Some(help), _) => help.to_string(),
+            (Some(help), _) => help,
             (None, Some(library)) => {
                 format!(
                     "the library `{library}` has it: write `import {library}` at the top, then {}(…)",
                     name.text
                 )
             }
-            (None, None) => {
-                format!("there is no such library; there are {}", super::super::module::libraries())
-            }
+            (None, None) => format!("there is no such library; {}", self.by_another_name(name, args)),
         }
     }
 

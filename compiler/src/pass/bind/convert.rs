@@ -145,7 +145,9 @@ impl Elab<'_> {
                 format!("`{name}` is {}, this is {}", dtype.name(), v.typ.name()),
             );
             let help = match bool_in {
-                true => format!("write {}(…)", if dtype.is_float() { "f32" } else { "i32" }),
+                true => {
+                    format!("write {}({})", if dtype.is_float() { "f32" } else { "i32" }, self.value_at(span))
+                }
                 false => "write a comparison: … != 0".to_string(),
             };
             self.report(d.help(help));
@@ -156,10 +158,15 @@ impl Elab<'_> {
                 "`{name}` is {}, this is a float: a float becomes an integer only by a word",
                 dtype.name()
             );
-            self.report(
-                Diagnostic::error("E0304", span, what)
-                    .help(format!("write {0}(round(…)) for the nearest, {0}(…) to truncate", dtype.name())),
-            );
+            let value = self.value_at(span);
+            let mut help =
+                format!("write {0}(round({value})) for the nearest, {0}({value}) to truncate", dtype.name());
+            if let Some(start) = self.whole_start(name) {
+                help = format!(
+                    "`{name}` holds whole numbers since it starts as {start}: write {start}.0 there; or {help}"
+                );
+            }
+            self.report(Diagnostic::error("E0304", span, what).help(help));
             return None;
         }
         if v.divided && dtype.is_float() {

@@ -80,6 +80,10 @@ pub struct Frame {
     pub taken: HashMap<String, Span>,
     pub dtypes: HashMap<String, DType>,
     pub axes: Vec<Bound>,
+    /// How many of them stand on the left of the statement at hand; folds bind the others.
+    pub left: usize,
+    /// The statement at hand defines a local, whose axes may have any range.
+    pub local: bool,
     pub results: HashMap<String, Declared>,
     /// Axes over which an inlined op is repeated: the ones that views speak of, and those of the statement at hand.
     pub lead: Vec<AxisId>,
@@ -147,6 +151,9 @@ pub struct Elab<'m> {
     pub calls: Vec<String>,
     /// The ops that were called, each once.
     pub called: Vec<&'m girih_dsl::ast::Op>,
+    /// The ops whose bodies are being read, innermost last, and the statement at hand.
+    pub ops: Vec<&'m girih_dsl::ast::Op>,
+    pub at_hand: Option<&'m girih_dsl::ast::Stmt>,
     /// Where the fns that are being inlined are called.
     pub sites: Vec<Span>,
     /// Sizes that stand for the user's, to be named where an error depends on them.
@@ -176,6 +183,8 @@ impl<'m> Elab<'m> {
             fresh: 0,
             calls: Vec::new(),
             called: Vec::new(),
+            ops: Vec::new(),
+            at_hand: None,
             sites: Vec::new(),
             sample: None,
         }
@@ -405,21 +414,6 @@ pub fn too_much(span: Span) -> Diagnostic {
 
 pub fn unknown_dtype(name: &Name) -> Diagnostic {
     let known: Vec<&str> = crate::vocab::dtype::DTYPES.iter().map(|r| r.name).collect();
-    let meant = match name.text.as_str() {
-        "float64" | "double" => Some("f64"),
-        "float32" | "float" | "fp32" => Some("f32"),
-        "float16" | "half" | "fp16" => Some("f16"),
-        "bfloat16" | "bfloat" => Some("bf16"),
-        "fp8" | "float8_e4m3fn" | "e4m3fn" => Some("e4m3"),
-        "float8_e5m2" => Some("e5m2"),
-        "int64" | "long" => Some("i64"),
-        "int32" | "int" => Some("i32"),
-        "int16" | "short" => Some("i16"),
-        "int8" | "char" => Some("i8"),
-        "uint8" => Some("u8"),
-        _ => None,
-    };
-    let meant = meant.map_or(String::new(), |m| format!("it is called `{m}` here; "));
     Diagnostic::error("E0309", name.span, format!("unknown dtype `{}`", name.text))
-        .help(format!("{meant}the dtypes are {}", known.join(", ")))
+        .help(girih_dsl::foreign::dtype_help(&name.text, &known.join(", ")))
 }

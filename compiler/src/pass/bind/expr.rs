@@ -232,7 +232,14 @@ impl<'m> Elab<'m> {
         }
         if x.typ.is_int() && y.typ.is_int() {
             let d = Diagnostic::error("E0307", b.span, "an integer takes a literal exponent ≥ 0");
-            return self.wrong(d.help("write f32(x) ** n, or 1 << n for a power of two"));
+            let base = girih_dsl::print_expr(a);
+            let float = match a.kind {
+                ExprKind::Int(_) => format!("{base}.0"),
+                _ => format!("f32({base})"),
+            };
+            let shift = if base == "2" { ", or 1 << n for a power of two" } else { "" };
+            let exponent = girih_dsl::print_expr(b);
+            return self.wrong(d.help(format!("write {float} ** {exponent}{shift}")));
         }
         let t = self.meet(x, y, span);
         let (x, y) = (self.convert(x, t, span), self.convert(y, t, span));

@@ -96,16 +96,34 @@ impl<'m> Elab<'m> {
             }
             _ if built_in.is_some() => return built_in,
             _ => {
-                let known = BUILT_IN.iter().map(|(n, _)| *n);
                 let d = Diagnostic::error("E0108", name.span, format!("there is no fold `{}`", name.text));
-                match super::read::nearest(&name.text, known.clone()) {
-                    Some(n) => d.help(format!("did you mean `{n}`?")),
-                    None => d.help(format!("the folds are {}", known.collect::<Vec<_>>().join(", "))),
-                }
+                d.help(self.fold_by_another_name(name))
             }
         };
         self.report(d);
         None
+    }
+
+    /// The help for a fold that there is none of.
+    fn fold_by_another_name(&self, name: &Name) -> String {
+        let known = BUILT_IN.iter().map(|(n, _)| *n);
+        if let Some(ours) = girih_dsl::foreign::renamed_function(&name.text, &is_fold).filter(|n| is_fold(n))
+        {
+            return format!("it is called `{ours}` here: write {ours}[…](…)");
+        }
+        if let Some((op, library)) = self.op_like(&name.text) {
+            let library = library.map_or(String::new(), |l| format!("write `import {l}` at the top, then "));
+            return format!(
+                "`{op}` is an op, which takes whole tensors: {library}`t = {op}(…)` as a statement"
+            );
+        }
+        if super::call::is_built_in(&name.text) {
+            return format!("it is a function of numbers: write {}(…), without the brackets", name.text);
+        }
+        match super::read::nearest(&name.text, known.clone()) {
+            Some(n) => format!("did you mean `{n}`?"),
+            None => format!("the folds are {}", known.collect::<Vec<_>>().join(", ")),
+        }
     }
 
     fn reduce(
@@ -119,7 +137,7 @@ impl<'m> Elab<'m> {
     ) -> Val {
         let mark = self.prover.mark();
         let (bound, scope) = (self.frame().axes.len(), self.scope.len());
-        let axes = self.bind_fold_axes(binders, cond, body);
+        let axes = self.bind_fold_axes(name, binders, cond, body);
         let mut result = None;
         if let Some(axes) = axes {
             let c = cond.map(|c| (self.condition(c), c.span));
@@ -402,6 +420,7 @@ impl<'m> Elab<'m> {
     /// Binds the axes of a fold, inner ones last. `None` after a report.
     fn bind_fold_axes(
         &mut self,
+        fold: &Name,
         binders: &[Binder],
         cond: Option<&ast::Expr>,
         body: &ast::Expr,
@@ -409,7 +428,7 @@ impl<'m> Elab<'m> {
         let mut axes = Vec::new();
         let mut bad = false;
         for b in binders {
-            if !self.free_to_bind(&b.name) {
+            if !self.free_to_bind(&b.name, fold, body) {
                 bad = true;
                 continue;
             }
@@ -429,7 +448,7 @@ impl<'m> Elab<'m> {
     }
 
     /// May a fold bind this name?
-    fn free_to_bind(&mut self, name: &Name) -> bool {
+    fn free_to_bind(&mut self, name: &Name, fold: &Name, body: &ast::Expr) -> bool {
         if let Some(b) = self.bound(&name.text) {
             let at = b.span;
             let d = Diagnostic::error(
@@ -437,9 +456,20 @@ impl<'m> Elab<'m> {
                 name.span,
                 format!("`{}` is bound around this fold already", name.text),
             );
-            let d = d
-                .also(at, "bound here")
-                .help("give the fold's axis another name, on its left and inside it: sum[k](e[m, k])");
+            let other = ["k", "j", "l", "i", "p", "q"]
+                .into_iter()
+                .find(|l| self.bound(l).is_none() && self.could_be_an_axis(l));
+            let d = d.also(at, "bound here").help(match other {
+                Some(k) => {
+                    let body = super::hints::renamed(&girih_dsl::print_expr(body), &name.text, k);
+                    format!(
+                        "give the fold's axis another name, on its left and inside it: {}[{k}]({body})",
+                        fold.text
+                    )
+                }
+                None => "give the fold's axis another name, on its left and inside it: sum[k](e[m, k])"
+                    .to_string(),
+            });
             self.report(d);
             return false;
         }
@@ -495,8 +525,15 @@ impl<'m> Elab<'m> {
             let what =
                 format!("`{0}` keeps its axis, but {1} is not bound around it", name.text, binder.name.text);
             let d = Diagnostic::error("E0205", binder.name.span, what);
-            let help =
-                format!("put {} on the left side (y[…, {0}] = …), or in a fold around it", binder.name.text);
+            let help = match self.along_the_left(name, &binder.name, body) {
+                Some(form) => format!("write it along an axis of the left side: {form}"),
+                None => {
+                    format!(
+                        "put {} on the left side (y[…, {0}] = …), or in a fold around it",
+                        binder.name.text
+                    )
+                }
+            };
             return self.wrong(d.help(help));
         };
         if let Some(r) = &binder.range {
@@ -589,5 +626,16 @@ impl<'m> Elab<'m> {
             }
         };
         self.both(e, t, one)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// The parser's reports know folds by their names.
+    #[test]
+    fn the_folds_are_the_parsers() {
+        for (name, _) in super::BUILT_IN {
+            assert!(girih_dsl::foreign::is_fold(name), "{name}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use girih_dsl::diagnostic::Diagnostic;
 use girih_dsl::print_expr;
 
 /// A text with one word for another.
-fn renamed(text: &str, from: &str, to: &str) -> String {
+pub fn renamed(text: &str, from: &str, to: &str) -> String {
     let mut out = String::new();
     let mut word = String::new();
     for c in text.chars().chain(Some(' ')) {
@@ -26,7 +26,7 @@ fn renamed(text: &str, from: &str, to: &str) -> String {
 }
 
 /// Folds that keep their axis.
-const ALONG: [&str; 6] = ["softmax", "cumsum", "cumprod", "cummax", "cummin", "argsort"];
+pub const ALONG: [&str; 6] = ["softmax", "cumsum", "cumprod", "cummax", "cummin", "argsort"];
 
 impl Elab<'_> {
     /// `sum[k](x[m, k])` for `sum(x, axis = 1)`, `sum(x[m])` or `sum(x[m, k])`.
@@ -78,6 +78,50 @@ impl Elab<'_> {
         Some((other.to_string(), renamed(&text, axis, other)))
     }
 
+    /// `write y[i] = x[i] * 2` for `y = x * 2`, where the tensors have as many axes as the target; a call that there is
+    /// none of has its own help.
+    pub fn element_form(&self, s: &Stmt, t: &Target, rank: usize) -> Option<String> {
+        if t.slots.as_ref().is_some_and(|s| !s.is_empty()) {
+            return None;
+        }
+        let letters = &["i", "j", "k", "l", "m", "n"][..rank.min(6)];
+        let indices = letters.join(", ");
+        if let ExprKind::Call { lib: None, name, args } = &s.value.kind {
+            let whole = matches!(&args[..], [a] if self.whole_rows(&a.value).is_some_and(|(_, form)| form.len() == rank));
+            if let Some(along) = ALONG.iter().find(|a| **a == name.text).filter(|_| whole) {
+                let last = letters.last()?;
+                return Some(format!(
+                    "write {}[{indices}] = {along}[{last}]({}[{indices}])",
+                    t.name.text,
+                    print_expr(&args[0].value)
+                ));
+            }
+            let known = !matches!(self.module.callable(self.frame().unit, None, &name.text), Found::None);
+            if !known && !super::call::is_built_in(&name.text) {
+                return girih_dsl::foreign::function(&name.text);
+            }
+        }
+        let mut whole: Vec<(String, Vec<String>)> = Vec::new();
+        self.each_whole(&s.value, &mut whole);
+        let itself = whole.iter().any(|(name, _)| *name == t.name.text);
+        if whole.is_empty() || itself || whole.iter().any(|(_, form)| form.len() != rank) {
+            return None;
+        }
+        let value = whole.iter().fold(print_expr(&s.value), |text, (name, _)| {
+            renamed(&text, name, &format!("{name}[{indices}]"))
+        });
+        Some(format!("write {}[{indices}] = {value}", t.name.text))
+    }
+
+    /// `softmax[j](s[i, j])` for `softmax[k](s[i, k])` in a statement that has j on its left and nothing else that uses it.
+    pub fn along_the_left(&self, fold: &Name, axis: &Name, body: &Expr) -> Option<String> {
+        let [t] = &self.at_hand?.targets[..] else { return None };
+        let left = t.slots.iter().flatten().filter_map(super::advice::slot_axis);
+        let names = super::sizes::names_in(body);
+        let own = left.filter(|n| !names.contains(n)).last()?;
+        Some(format!("{}[{own}]({})", fold.text, renamed(&print_expr(body), &axis.text, own)))
+    }
+
     /// Tensors that stand in an expression without any index.
     fn each_whole(&self, e: &Expr, out: &mut Vec<(String, Vec<String>)>) {
         if let ExprKind::Read { index: None, .. } = &e.kind
@@ -106,7 +150,7 @@ impl Elab<'_> {
     }
 
     /// A tensor of which axes are left out, with an index for each of its dims.
-    fn whole_rows(&self, e: &Expr) -> Option<(String, Vec<String>)> {
+    pub fn whole_rows(&self, e: &Expr) -> Option<(String, Vec<String>)> {
         let ExprKind::Read { name, index } = &e.kind else { return None };
         let Some(Meaning::Tensor(view)) = self.frame().names.get(&name.text) else { return None };
         let written = index.as_deref().unwrap_or_default();
@@ -121,7 +165,7 @@ impl Elab<'_> {
     }
 
     /// A name that is an axis, or means nothing else.
-    fn could_be_an_axis(&self, name: &str) -> bool {
+    pub fn could_be_an_axis(&self, name: &str) -> bool {
         let frame = self.frame();
         self.bound(name).is_some()
             || !frame.names.contains_key(name)
@@ -165,35 +209,5 @@ impl Elab<'_> {
             0 => format!("it is declared a number: write {name} = …, or declare its dims, {name}: f32[M, N]"),
             _ => format!("write {name}[{}] = …: one index for each axis of its declaration", all.join(", ")),
         }
-    }
-
-    /// The ways out for an index that leaves its tensor, in the user's words.
-    pub fn ways_out(
-        &self,
-        name: &Name,
-        written: &[Expr],
-        at: usize,
-        axis: Option<&str>,
-        past: bool,
-    ) -> String {
-        let index: Vec<String> = written.iter().map(print_expr).collect();
-        let read = format!("{}[{}]", name.text, index.join(", "));
-        let this = &index[at];
-        let Some(axis) = axis else {
-            return match this.starts_with('-') {
-                true => format!("indices count from 0, the last is the size less one: {}[N-1]", name.text),
-                false => format!("give the read a default: ({read} else 0)"),
-            };
-        };
-        // An axis that is taken away leaves the tensor at its other end.
-        let (range, guard) = match past != this.contains(&format!("- {axis}")) {
-            true => (format!("{axis} in 0..N-1"), format!("if {axis} < N-1 then …")),
-            false => (format!("{axis} in 1..N"), format!("if {axis} > 0 then …")),
-        };
-        let clamp = if past { format!("min({this}, N-1)") } else { format!("max({this}, 0)") };
-        format!(
-            "give the read a default, `({read} else 0)`; guard it (`{guard}`), give the axis a range (`{range}`), or clamp \
-             the index (`{clamp}`)"
-        )
     }
 }

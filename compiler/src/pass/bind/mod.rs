@@ -1,5 +1,6 @@
 //! What binding an op is made of; `pass/ast_to_graph.rs` is the way in.
 
+mod advice;
 pub mod build;
 pub mod call;
 pub mod compact;
@@ -23,3 +24,4 @@ pub mod stmt;
 pub mod tiles;
 pub mod typ;
 pub mod update;
+mod ways;

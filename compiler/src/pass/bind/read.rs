@@ -4,6 +4,7 @@ use super::build;
 use super::elab::{Elab, Kind, Meaning, MemberRead, Order, View};
 use super::points::{Program, Search, Trial};
 use super::typ::{Typ, Val};
+use super::ways::Leaving;
 use crate::ir::graph::*;
 use crate::vocab::dtype::{Ty, Value};
 use crate::vocab::func::Func;
@@ -98,8 +99,10 @@ impl Elab<'_> {
         if self.recurrence.as_ref().is_some_and(|r| r.names.contains(&name.text)) {
             let what =
                 format!("`{}` is read before or in its definition, so its dtype must be written", name.text);
-            return Diagnostic::error("E0405", name.span, what)
-                .help(format!("write {}: f32[…] = …", name.text));
+            return Diagnostic::error("E0405", name.span, what).help(match self.recurred(&name.text) {
+                Some(form) => format!("write its dtype, and where it starts: `{form}`"),
+                None => format!("write {}: f32[…] = …", name.text),
+            });
         }
         if let Some(&at) = frame.taken.get(&name.text) {
             let d = Diagnostic::error(
@@ -110,19 +113,34 @@ impl Elab<'_> {
             return d.also(at, "defined here").help("move the definition up, above its first use");
         }
         let known = frame.names.keys().chain(frame.axes.iter().map(|b| &b.name));
-        let near = match name.text.as_str() {
-            "True" => Some("true"),
-            "False" => Some("false"),
-            text => nearest(text, known.map(String::as_str)),
-        };
+        let near =
+            girih_dsl::foreign::value(&name.text).or_else(|| nearest(&name.text, known.map(String::as_str)));
         let d = Diagnostic::error("E0102", name.span, format!("nothing here is called `{}`", name.text));
+        if let Some(dtype) = self.frame().dtypes.get(&name.text) {
+            let what = format!("`{}` is declared a dtype here ({})", name.text, dtype.name());
+            return Diagnostic::error("E0102", name.span, what).help(format!(
+                "a size is a name alone, it is always a whole number: op name[{}](…)",
+                name.text
+            ));
+        }
+        if let Some(help) = girih_dsl::foreign::absent(&name.text) {
+            return d.help(help);
+        }
+        if near.is_none_or(|n| n.len() < 3)
+            && let Some(form) = self.summed(&name.text)
+        {
+            return d.help(format!(
+                "`{}` does not stand on the left: fold it away, `{form}`, or put it there, so that there is one value for each {0}",
+                name.text
+            ));
+        }
         match near {
             Some(n) => d.help(format!("did you mean `{n}`?")),
             None if name.text.starts_with(|c: char| c.is_ascii_uppercase()) => {
                 d.help(format!("if `{0}` is a size, name it at the start: op name[{0}](…)", name.text))
             }
             None => d.help(match girih_dsl::foreign::function(&name.text) {
-                Some(help) => help.to_string(),
+                Some(help) => help,
                 None => format!(
                     "an axis stands on the left side (y[{0}] = …) or in a fold (sum[{0}](…)); sizes stand in op name[…], \
                      constants in `const`",
@@ -150,9 +168,37 @@ impl Elab<'_> {
                     e.span,
                     format!("an index is an integer, this is {}", t.name()),
                 );
-                self.report(d.help(if t == Typ::Bool { "write i32(c)" } else { "write i32(floor(x))" }));
+                self.report(d.help(self.as_an_index(e, t)));
                 None
             }
+        }
+    }
+
+    /// The help for an index of another type.
+    fn as_an_index(&self, e: &ast::Expr, t: Typ) -> String {
+        let text = girih_dsl::print_expr(e);
+        if t == Typ::Bool {
+            return format!("write i32({text})");
+        }
+        if let ExprKind::Read { name, .. } = &e.kind
+            && let Some(Meaning::Tensor(v)) = self.frame().names.get(&name.text)
+            && matches!(v.kind, Kind::Input | Kind::Inout)
+        {
+            return format!(
+                "declare `{}` as integers, i32 or i64, where it is a parameter; or write i32(floor({text}))",
+                name.text
+            );
+        }
+        // `H/2.0`
+        let mut whole = text.clone();
+        each_float(e, &mut |f| {
+            if let Some(int) = f.strip_suffix(".0") {
+                whole = whole.replace(f, int);
+            }
+        });
+        match whole != text && !whole.contains('.') {
+            true => format!("whole numbers divide to whole numbers: write {whole}"),
+            false => format!("write i32(floor({text}))"),
         }
     }
 
@@ -249,7 +295,10 @@ impl Elab<'_> {
             match self.try_points(index[dim], inside) {
                 Trial::AllInside => {}
                 Trial::Outside(at, value) if !self.lenient => {
-                    let d = self.outside(name, index, dim, lead, &at, value, inside, written, stored);
+                    let (leading, own) = (dim < lead, dim.saturating_sub(lead));
+                    let (index, point) = (index[dim], &at[..]);
+                    let l = Leaving { name, view, written, at: own, index, inside, point, value, stored };
+                    let d = self.outside(&l, leading);
                     self.report(d);
                 }
                 _ => {
@@ -363,45 +412,28 @@ impl Elab<'_> {
         &free - &inner
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn outside(
-        &self,
-        name: &Name,
-        index: &[ExprId],
-        dim: usize,
-        lead: usize,
-        at: &[(AxisId, i64)],
-        value: i64,
-        inside: (i64, i64),
-        written: &[ast::Expr],
-        stored: bool,
-    ) -> Diagnostic {
-        let own = dim.checked_sub(lead);
-        let span = own.map_or(name.span, |i| written[i].span);
+    /// The report for an index that leaves its dim; a leading one of an op that is repeated has no `at`.
+    fn outside(&mut self, l: &Leaving, leading: bool) -> Diagnostic {
+        let (name, at, inside) = (l.name, l.point, l.inside);
+        let span = if leading { name.span } else { l.written[l.at].span };
         let place: Vec<String> = at.iter().map(|&(a, v)| format!("{} = {v}", self.g.axis(a).name)).collect();
         let place = if place.is_empty() { String::new() } else { format!(" at {}", place.join(", ")) };
-        let which = match index.len() - lead {
+        let which = match l.written.len() {
+            _ if leading => "a leading index".to_string(),
             0 | 1 => "the index".to_string(),
-            _ if dim >= lead => format!("index {}", dim - lead + 1),
-            _ => "a leading index".to_string(),
+            _ => format!("index {}", l.at + 1),
         };
-        let how = if stored { "written" } else { "read" };
+        let how = if l.stored { "written" } else { "read" };
         let what = format!(
-            "`{}` is {how} outside{place}: {which} is {value}, the axis is {}..{}",
-            name.text, inside.0, inside.1
+            "`{}` is {how} outside{place}: {which} is {}, the axis is {}..{}",
+            name.text, l.value, inside.0, inside.1
         );
         let what = what + &self.for_sample();
-        let axis = at.last().map(|&(a, _)| self.g.axis(a).name.to_string());
-        let past = value >= inside.1;
-        let ways = match own {
-            Some(_) if stored => {
-                "give the axis a range that stays inside, or leave points out: `… where i < N`".into()
-            }
-            Some(i) => self.ways_out(name, written, i, axis.as_deref(), past),
-            None => "give the axis a range that stays inside, or clamp the index".to_string(),
+        let ways = match leading {
+            true => "give the axis a range that stays inside, or clamp the index".to_string(),
+            false => self.other_dim(l).unwrap_or_else(|| self.ways_out(l)),
         };
-        let ways = self.other_dim(name, index, dim, lead).unwrap_or(ways);
-        Diagnostic::error("E0203", span, what).label(format!("{value}{place}")).help(ways)
+        Diagnostic::error("E0203", span, what).label(format!("{}{place}", l.value)).help(ways)
     }
 
     /// A warning for an index that is data whose declared values reach beyond the dim, where nothing around it that
@@ -439,18 +471,18 @@ impl Elab<'_> {
     }
 
     /// The help for an index that is just an axis, which ranges over something else than the dim.
-    fn other_dim(&self, name: &Name, index: &[ExprId], dim: usize, lead: usize) -> Option<String> {
-        let Expr::Axis(a) = self.g.expr(index[dim]) else { return None };
-        let Some(Meaning::Tensor(view)) = self.frame().names.get(&name.text) else { return None };
-        let (ranges, has) = (self.sym_of_axis(*a).1, view.sym.get(dim.checked_sub(lead)?)?.1.clone());
+    fn other_dim(&self, l: &Leaving) -> Option<String> {
+        let Expr::Axis(a) = self.g.expr(l.index) else { return None };
+        super::scan::bare(&l.written[l.at])?;
+        let (ranges, has) = (self.sym_of_axis(*a).1, l.view.sym.get(l.at)?.1.clone());
         let (ranges, has) = (ranges.to_string(), has.to_string());
         let one = |s: &str| !s.is_empty() && s != "0";
         (one(&ranges) && one(&has) && ranges != has).then(|| {
             let axis = &self.g.axis(*a).name;
             format!(
-                "{axis} ranges over {ranges}, and `{}` has {has} there: exchange the indices, give {axis} a range, or write \
-                 `where {ranges} <= {has}` if it always fits",
-                name.text
+                "{axis} ranges over {ranges}, and `{}` has {has} there: exchange the indices, use an axis over {has}, or write \
+                 `where {ranges} <= {has}` after the op's results if it always fits",
+                l.name.text
             )
         })
     }
@@ -593,6 +625,14 @@ impl Elab<'_> {
     }
 }
 
+/// Every float literal in an expression, as written.
+fn each_float(e: &ast::Expr, f: &mut impl FnMut(&str)) {
+    if let ExprKind::Float(text) = &e.kind {
+        f(text);
+    }
+    super::scan::children(e).into_iter().for_each(|c| each_float(c, f));
+}
+
 pub fn count_of_indices(name: &Name, written: usize, form: &[String], span: Span) -> Diagnostic {
     let rank = form.len();
     let axes = if rank == 1 { "axis" } else { "axes" };
@@ -610,6 +650,20 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
     // Of names with one or two letters every other one is near.
     let limit = name.chars().count().div_ceil(3) - usize::from(name.chars().count() < 3);
     known.map(|k| (distance(name, k), k)).filter(|(d, _)| *d <= limit && *d > 0).min().map(|(_, k)| k)
+}
+
+/// The same for names of ops, which are longer: words that one of them adds count once.
+pub fn nearest_name<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |w: &str| w.replace('_', "").to_lowercase();
+    let word = plain(name);
+    let mut best: Option<(usize, &str)> = None;
+    for k in known {
+        let d = distance(&word, &plain(k));
+        if d <= (word.len() / 4).max(1) && word.len() > 3 && best.is_none_or(|b| d < b.0) {
+            best = Some((d, k));
+        }
+    }
+    best.map(|b| b.1)
 }
 
 /// Edit distance.

@@ -74,16 +74,26 @@ impl<'m> Elab<'m> {
             return None;
         }
         let plain = self.slots(t).iter().all(|l| matches!(l, Left::Axis(..)));
+        if !plain && self.is_named_like_its_axis(t) {
+            return None;
+        }
         if !plain || s.assign != Assign::Set || s.cond.is_some() {
             let what = format!(
                 "`{}` reads itself, so it must be defined by plain axes and without `where`",
                 t.name.text
             );
-            self.report(
-                Diagnostic::error("E0403", t.span, what).help("put the condition into an `if` on the right"),
-            );
+            let help = match (plain, s.assign == Assign::Set) {
+                (true, true) => "put the condition into an `if` on the right".to_string(),
+                (true, false) => format!("write `{} = …` with all of the right side", target_text(t)),
+                _ => match self.recurred(&t.name.text) {
+                    Some(form) => format!("a recurrence is one statement at plain axes: write `{form}`"),
+                    None => "write it at plain axes, and read the point before: `h: f32[t] = (h[t-1] else 0) + x[t]`".into(),
+                },
+            };
+            self.report(Diagnostic::error("E0403", t.span, what).help(help));
             return None;
         }
+        self.at_hand = Some(s);
         let begun = self.begin();
         let declared = self.declared_dims(&t.name.text);
         let dims = declared.as_ref().map(|d| &d.1[..]);
@@ -99,6 +109,24 @@ impl<'m> Elab<'m> {
             r.current = r.dims.len();
         }
         Some(Member { stmt: s, target: t, axes: axes?, dtype })
+    }
+
+    /// `m[m] = …`: the report that an axis has the name of a tensor.
+    fn is_named_like_its_axis(&mut self, t: &Target) -> bool {
+        let own = t.slots.iter().flatten().find_map(|slot| match slot {
+            Slot::Expr(e) => super::scan::bare(e).filter(|n| n.text == t.name.text),
+            Slot::Axis(..) => None,
+        });
+        let Some(n) = own else { return false };
+        let what = format!("`{}` names the tensor and its axis", n.text);
+        let d = Diagnostic::error("E0103", n.span, what).also(t.name.span, "the tensor");
+        let renamed = super::hints::renamed(&target_text(t), &n.text, &format!("{}0", n.text)).replacen(
+            &format!("{}0", n.text),
+            &n.text,
+            1,
+        );
+        self.report(d.help(format!("give the axis, or the tensor, another name: `{renamed} = …`")));
+        true
     }
 
     fn calls_op(&self, e: &Expr) -> bool {
@@ -143,6 +171,7 @@ impl<'m> Elab<'m> {
             if let Some(r) = &mut self.recurrence {
                 r.current = i;
             }
+            self.at_hand = Some(m.stmt);
             let begun = self.begin();
             let ids = self.bind_left(&m.axes);
             let v = self.expr(&m.stmt.value);
@@ -232,8 +261,17 @@ impl<'m> Elab<'m> {
         {
             d = d.also(other.span, "a later point");
         }
-        let help = "read it at a smaller index on one axis (or a larger one, in all reads), or give the old state a name \
-                    of its own";
+        let itself = !bad.order.is_empty() && bad.order.iter().all(|(_, o)| *o == Order::Equal);
+        let help = match (itself && members.len() == 1, self.accumulated(&name.text)) {
+            (true, Some(form)) => format!("a fold says it: write `{form}`"),
+            (true, None) => format!(
+                "it reads itself at the same point: read the one before, `({} else 0)`; to change what is there already, declare \
+                 `inout {}` among the parameters",
+                one_before(members[0].target),
+                name.text
+            ),
+            _ => "read it at a smaller index on one axis (or a larger one, in all reads), or give the old state a name of its own".into(),
+        };
         self.report(d.help(help));
     }
 
@@ -247,6 +285,25 @@ impl<'m> Elab<'m> {
             }
         }
     }
+}
+
+/// `y[t - 1]` for the target `y[t]`.
+fn one_before(t: &Target) -> String {
+    let text = target_text(t);
+    match text.find([',', ']']) {
+        Some(at) => format!("{} - 1{}", &text[..at], &text[at..]),
+        None => text,
+    }
+}
+
+/// `t[i, j]`
+fn target_text(t: &Target) -> String {
+    let slots = t.slots.iter().flatten().map(|s| match s {
+        Slot::Axis(n, _) => n.text.clone(),
+        Slot::Expr(e) => girih_dsl::print_expr(e),
+    });
+    let slots: Vec<String> = slots.collect();
+    if slots.is_empty() { t.name.text.clone() } else { format!("{}[{}]", t.name.text, slots.join(", ")) }
 }
 
 fn order_on(r: &MemberRead, axis: &str) -> Order {

@@ -168,7 +168,7 @@ impl Elab<'_> {
                 axis.span,
                 format!("nothing says what `{}` ranges over", axis.text),
             );
-            self.report(d.help(format!("no dim is indexed by {0} alone: write `{0} in lo..hi`", axis.text)));
+            self.report(d.help(self.range_help(&axis.text)));
             return None;
         };
         let first = *first;

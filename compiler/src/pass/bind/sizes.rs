@@ -236,7 +236,14 @@ impl<'m> Elab<'m> {
         let v = build::literal_int(&self.g, id);
         if v.is_none() {
             let d = Diagnostic::error("E0511", e.span, "this must be known before the kernel is compiled");
-            self.report(d.help("use sizes, const parameters (k: const i32) and literals"));
+            let of_a_run = |n: &&str| matches!(self.frame().names.get(*n), Some(Meaning::Value(_, None)));
+            let help = match names_in(e).into_iter().find(of_a_run) {
+                Some(n) => format!(
+                    "`{n}` is known only when it runs: declare it a const, `{n}: const i32`, to have a kernel for each value"
+                ),
+                None => "use sizes, const parameters (k: const i32) and literals".into(),
+            };
+            self.report(d.help(help));
         }
         v
     }

@@ -64,6 +64,12 @@ pub struct LeftAxis {
 impl<'m> Elab<'m> {
     /// The statements of an op, in an order in which they can run.
     pub fn body(&mut self, op: &'m Op) {
+        self.ops.push(op);
+        self.statements(op);
+        self.ops.pop();
+    }
+
+    fn statements(&mut self, op: &'m Op) {
         let order = Order::of(self, op);
         let mut waiting: Vec<usize> = Vec::new();
         let mut done: HashSet<usize> = HashSet::default();
@@ -96,6 +102,7 @@ impl<'m> Elab<'m> {
 
     /// One statement that is not part of a recurrence.
     fn statement(&mut self, s: &'m Stmt) {
+        let outer = self.at_hand.replace(s);
         let scope = self.begin();
         if let Some((unit, op, args)) = self.op_call(&s.value) {
             self.op_call_stmt(s, unit, op, args);
@@ -124,6 +131,7 @@ impl<'m> Elab<'m> {
             s.targets.iter().for_each(|t| self.give_up(s, t));
         }
         self.end(scope);
+        self.at_hand = outer;
     }
 
     /// Starts a statement: the axes over which the op is repeated are its outermost ones.
@@ -139,7 +147,9 @@ impl<'m> Elab<'m> {
     pub fn end(&mut self, begun: Begun) {
         self.scope.truncate(begun.scope);
         self.prover.release(begun.mark);
-        self.frame_mut().axes.clear();
+        let frame = self.frame_mut();
+        frame.axes.clear();
+        (frame.left, frame.local) = (0, false);
     }
 
     /// The op that a right-hand side calls.
@@ -163,8 +173,9 @@ impl<'m> Elab<'m> {
             ExprKind::Paren(a) => self.unknown_op(a),
             ExprKind::Call { lib: None, name, args } if !super::call::is_built_in(&name.text) => {
                 // The search through the library's texts comes last: it takes long.
+                let whole = args.iter().any(|a| self.whole_rows(&a.value).is_some());
                 match self.module.callable(self.frame().unit, None, &name.text) {
-                    Found::None if girih_dsl::library_with(&name.text).is_some() => {
+                    Found::None if whole || girih_dsl::library_with(&name.text).is_some() => {
                         Some(self.unknown_callable(None, name, args))
                     }
                     _ => None,
@@ -205,6 +216,8 @@ impl<'m> Elab<'m> {
                         .help("declare it `inout`, or define a local of another name"),
                 );
             }
+            // Its definition was wrong, which has been reported.
+            Some(v) if v.typ == Typ::Error => {}
             Some(v) => self.update(s, t, Some(v)),
             None if s.assign != Assign::Set || self.is_partial(s, t) => self.update(s, t, None),
             None => self.definition(s, t),
@@ -249,7 +262,8 @@ impl<'m> Elab<'m> {
                 t.span,
                 format!("`{}` has {}, not {}", t.name.text, axes(dims.len()), slots.len()),
             );
-            self.report(d.help(Self::left_form(&t.name.text, dims.len())));
+            let form = self.element_form(s, t, dims.len());
+            self.report(d.help(form.unwrap_or_else(|| Self::left_form(&t.name.text, dims.len()))));
             return None;
         }
         let mut out: Vec<LeftAxis> = Vec::new();
@@ -318,6 +332,7 @@ impl<'m> Elab<'m> {
             self.bind_axis(&a.name.text, id, a.name.span);
             ids.push(id);
         }
+        self.frame_mut().left = self.frame().axes.len();
         ids
     }
 
@@ -352,6 +367,7 @@ impl<'m> Elab<'m> {
 
     fn definition(&mut self, s: &'m Stmt, t: &'m Target) {
         let declared = self.declared_dims(&t.name.text);
+        self.frame_mut().local = declared.is_none();
         let dims = declared.as_ref().map(|d| &d.1[..]);
         let axes = self.left_axes(s, t, dims);
         let dtype = self.target_dtype(t, declared.as_ref().map(|d| d.0));
@@ -386,7 +402,15 @@ impl<'m> Elab<'m> {
                 t.name.text, a.name.text
             );
             let e = Diagnostic::error("E0402", a.name.span, what + &self.for_sample());
-            self.report(e.help("define it whole first (= 0, or one `if`), then update a part of it"));
+            let left: Vec<&str> = axes.iter().map(|a| a.name.text.as_str()).collect();
+            self.report(e.help(format!(
+                "define all of it, by a choice: `{}[{}] = if {} <= {} < {} then … else 0`; or define it (= 0) and update a part below",
+                t.name.text,
+                left.join(", "),
+                a.range.sym.0,
+                a.name.text,
+                a.range.sym.1
+            )));
         }
     }
 

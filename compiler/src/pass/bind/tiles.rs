@@ -233,12 +233,28 @@ fn block(op: &Op, t: &Tile, diags: &mut Vec<Diagnostic>) -> TileBlock {
     for s in &t.settings {
         setting(op, s, &axes, t.def.is_none() || !stmts.is_empty(), &mut settings, diags);
     }
+    contradictions(&settings, diags);
     TileBlock {
         def: t.def.as_ref().map(|d| d.text.clone()),
         at: t.def.iter().flat_map(|_| stmts.iter().map(|s| s.span)).collect(),
         of: None,
         targets: t.targets.iter().map(|t| t.text.clone()).collect(),
         settings,
+    }
+}
+
+/// What is to be stored and never to be.
+fn contradictions(settings: &[graph::Setting], diags: &mut Vec<Diagnostic>) {
+    let of = |key: &'static str| settings.iter().filter(move |s| s.key == key);
+    for inline in of("inline") {
+        for store in of("store") {
+            for both in inline.choices.iter().filter(|c| store.choices.contains(c)) {
+                let Word::Name(name) = both else { continue };
+                let what = format!("`{name}` cannot be stored and computed where it is read at once");
+                let d = Diagnostic::error("E0607", inline.span, what).also(store.span, "stored here");
+                diags.push(d.help(format!("leave `{name}` out of one of the two")));
+            }
+        }
     }
 }
 
@@ -401,7 +417,12 @@ fn words(c: &Choice, key: &str, values: Values, op: &Op, out: &mut Vec<Word>, di
             false => diags.push(bad(*span, format!("`{key}` cannot be {v}"), format!("it is {lo} to {hi}"))),
         },
         (Choice::Range(a, b, span), Values::Int(lo, hi)) => {
-            if a > b || *a < lo || *b > hi || b - a >= MAX_CHOICES {
+            if a > b {
+                let what = format!("the range {a}..={b} is empty: its end lies below its start");
+                diags.push(bad(*span, what, format!("write {b}..={a}")));
+                return;
+            }
+            if *a < lo || *b > hi || b - a >= MAX_CHOICES {
                 diags.push(bad(*span, format!("`{key}` cannot be {a}..={b}"), format!("it is {lo} to {hi}")));
                 return;
             }
@@ -467,7 +488,108 @@ fn profile(op: &Op, p: &Profile, diags: &mut Vec<Diagnostic>) {
         }
         for c in [Some(&b.values), b.at.as_ref()].into_iter().flatten() {
             bucket_values(c, is_type, is_const, diags);
+            bucket_fits(op, &b.name.text, c, diags);
         }
+        if let Some(at) = &b.at {
+            within(&b.values, at, diags);
+        }
+    }
+}
+
+/// Points to tune at lie within the values that are named.
+fn within(values: &Choice, at: &Choice, diags: &mut Vec<Diagnostic>) {
+    let Choice::Range(lo, hi, all) = values else { return };
+    for (v, span) in numbers(at) {
+        if !(*lo..=*hi).contains(&v) {
+            let d = Diagnostic::error("E0607", span, format!("{v} is not in {lo}..={hi}"))
+                .also(*all, "the values that occur");
+            diags.push(d.help(format!("take it out, or widen the range: {}..={}", v.min(*lo), v.max(*hi))));
+        }
+    }
+}
+
+/// The numbers that a choice names one by one.
+fn numbers(c: &Choice) -> Vec<(i64, Span)> {
+    match c {
+        Choice::Set(all, _) => all.iter().flat_map(numbers).collect(),
+        Choice::Int(v, span) => vec![(*v, *span)],
+        _ => Vec::new(),
+    }
+}
+
+/// Numbers that a `where` of the op, or a parameter's range, speaks against.
+fn bucket_fits(op: &Op, name: &str, c: &Choice, diags: &mut Vec<Diagnostic>) {
+    for (v, span) in numbers(c) {
+        let alone = |w: &&Expr| {
+            let names = super::sizes::names_in(w);
+            !names.is_empty() && names.iter().all(|n| *n == name)
+        };
+        let wheres = op.wheres.iter().filter(alone);
+        let mut refused = wheres.filter(|w| value_at(w, v) == Some(0));
+        if let Some(w) = refused.next() {
+            let what = format!("`{name}` cannot be {v}: the op says `where {}`", girih_dsl::print_expr(w));
+            let d = Diagnostic::error("E0607", span, what).also(w.span, "here");
+            diags.push(d.help("name a value that meets the op's conditions"));
+        }
+        let param = op.params.iter().find(|p| p.name.text == name);
+        let plain =
+            |r: &&Range| super::sizes::names_in(&r.lo).is_empty() && super::sizes::names_in(&r.hi).is_empty();
+        if let Some(range) = param.and_then(|p| p.range.as_ref()).filter(plain)
+            && let (Some(lo), Some(hi)) = (value_at(&range.lo, v), value_at(&range.hi, v))
+            && !(lo..hi + i64::from(range.closed)).contains(&v)
+        {
+            let what = format!(
+                "`{name}` cannot be {v}: it is declared in {lo}..{}{hi}",
+                if range.closed { "=" } else { "" }
+            );
+            let d = Diagnostic::error("E0607", span, what).also(range.span, "here");
+            diags.push(d.help("name a value of its declaration"));
+        }
+    }
+}
+
+/// An expression of one size, for this value of it; comparisons are 0 or 1.
+fn value_at(e: &Expr, v: i64) -> Option<i64> {
+    let flag = |b: bool| Some(i64::from(b));
+    let compare = |op: BinOp, a: i64, b: i64| {
+        flag(match op {
+            BinOp::Eq => a == b,
+            BinOp::Ne => a != b,
+            BinOp::Lt => a < b,
+            BinOp::Le => a <= b,
+            BinOp::Gt => a > b,
+            BinOp::Ge => a >= b,
+            _ => return None,
+        })
+    };
+    match &e.kind {
+        ExprKind::Int(_) => super::build::literal_int_text(e),
+        ExprKind::Paren(a) => value_at(a, v),
+        ExprKind::Unary(UnOp::Neg, a) => value_at(a, v)?.checked_neg(),
+        ExprKind::Read { index: None, .. } => Some(v),
+        ExprKind::Chain(parts, ops) => {
+            let all: Option<Vec<i64>> = parts.iter().map(|p| value_at(p, v)).collect();
+            let all = all?;
+            let mut holds = Some(1);
+            for (op, pair) in ops.iter().zip(all.windows(2)) {
+                holds = Some(holds?.min(compare(*op, pair[0], pair[1])?));
+            }
+            holds
+        }
+        ExprKind::Binary(op, a, b) => {
+            let (a, b) = (value_at(a, v)?, value_at(b, v)?);
+            match op {
+                BinOp::Add => a.checked_add(b),
+                BinOp::Sub => a.checked_sub(b),
+                BinOp::Mul => a.checked_mul(b),
+                BinOp::Div if b > 0 => Some(a.div_euclid(b)),
+                BinOp::Rem if b > 0 => Some(a.rem_euclid(b)),
+                BinOp::And => Some(a.min(b)),
+                BinOp::Or => Some(a.max(b)),
+                op => compare(*op, a, b),
+            }
+        }
+        _ => None,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::ir::graph::{self, Access, AxisId, Base, Define, Expr as Node, ExprId,
 use crate::vocab::func::Func;
 use girih_dsl::ast::*;
 use girih_dsl::diagnostic::Diagnostic;
+use girih_dsl::print_expr;
 
 impl<'m> Elab<'m> {
     /// `name[…] op value where cond`. `old`: `None` where a result starts at its unit.
@@ -29,7 +30,8 @@ impl<'m> Elab<'m> {
         if slots.len() != view.sym.len() {
             let rank = view.sym.len();
             let what = format!("`{}` has {}, not {}", t.name.text, super::stmt::axes(rank), slots.len());
-            self.report(Diagnostic::error("E0106", t.span, what).help(Self::left_form(&t.name.text, rank)));
+            let form = self.element_form(s, t, rank).unwrap_or_else(|| Self::left_form(&t.name.text, rank));
+            self.report(Diagnostic::error("E0106", t.span, what).help(form));
             return;
         }
         if !self.may_update(&view, t) {
@@ -48,16 +50,7 @@ impl<'m> Elab<'m> {
         if plain && whole && s.assign == Assign::Set && s.cond.is_none() && !fresh && view.kind != Kind::Inout
         {
             let what = format!("`{}` is defined twice", t.name.text);
-            let steps = super::scan::reads_of(s).iter().any(|n| n.text == t.name.text);
-            let help = match steps {
-                true => format!(
-                    "a recurrence is one definition, its start a default or an `if`: ({0}[t-1] else start), if t == 0 then start else {0}[t-1]",
-                    t.name.text
-                ),
-                false => {
-                    "a name is defined once: give the second one another name, or update it (+=, a part, `where`)".into()
-                }
-            };
+            let help = self.second_definition(s, t);
             self.report(
                 Diagnostic::error("E0401", t.name.span, what).also(view.span, "first here").help(help),
             );
@@ -72,6 +65,67 @@ impl<'m> Elab<'m> {
         }
     }
 
+    /// The help for a second definition of a name.
+    fn second_definition(&self, s: &Stmt, t: &Target) -> String {
+        let name = &t.name.text;
+        if let Some(form) = self.accumulated(name) {
+            return format!("a fold says it in one statement: write `{form}` alone");
+        }
+        if let Some(form) = self.recurred(name) {
+            return format!("a recurrence is one statement: write `{form}`");
+        }
+        match super::scan::reads_of(s).iter().any(|n| n.text == *name) {
+            true => {
+                let slots: Vec<String> = t.slots.iter().flatten().map(super::advice::slot_text).collect();
+                let left = if slots.is_empty() {
+                    format!("{name}2")
+                } else {
+                    format!("{name}2[{}]", slots.join(", "))
+                };
+                let value = print_expr(&s.value);
+                format!(
+                    "a name has one value: give the second one a name of its own, `{left} = {value}`, and read that below"
+                )
+            }
+            false => {
+                "a name is defined once: give the second one another name, or update it (+=, a part, `where`)"
+                    .into()
+            }
+        }
+    }
+
+    /// The help for an update of a local that nothing defines.
+    fn undefined_update(&self, t: &Target) -> String {
+        let name = &t.name.text;
+        if let Some(form) = self.recurred(name) {
+            return format!("a recurrence is one statement: write `{form}`");
+        }
+        if let Some(form) = self.accumulated(name)
+            && !t.slots.iter().flatten().any(|s| matches!(s, Slot::Expr(e) if super::scan::bare(e).is_none()))
+        {
+            let form = form.replacen("+= ", "= ", 1).replacen("max= ", "= ", 1).replacen("min= ", "= ", 1);
+            return format!("a fold says it: write `{form}`");
+        }
+        let letters = ["i", "j", "k", "l", "m", "n"];
+        let slots = t.slots.iter().flatten().zip(letters).enumerate().map(|(dim, (s, letter))| match s {
+            Slot::Axis(n, r) => format!("{} in {}..{}", n.text, print_expr(&r.lo), print_expr(&r.hi)),
+            Slot::Expr(e) if super::scan::bare(e).is_some() => print_expr(e),
+            Slot::Expr(_) => match self.read_by(name, dim) {
+                Some(axis) => {
+                    self.size_like(axis).map_or(format!("{axis} in 0..{}", self.first_size()), |size| {
+                        format!("{axis} in 0..{size}")
+                    })
+                }
+                None => format!("{letter} in 0..{}", self.first_size()),
+            },
+        });
+        let slots: Vec<String> = slots.collect();
+        let first = if slots.is_empty() { name.clone() } else { format!("{name}[{}]", slots.join(", ")) };
+        format!(
+            "define it over all its axes first, each with its size: `{first} = 0.0`; or update a result of the op"
+        )
+    }
+
     /// A view of a result that no statement has defined yet.
     fn unit_view(&mut self, s: &Stmt, t: &Target) -> Option<View> {
         let Some(d) = self.frame().results.get(&t.name.text).cloned() else {
@@ -80,7 +134,7 @@ impl<'m> Elab<'m> {
                 t.name.span,
                 format!("`{}` is updated, but not defined above", t.name.text),
             );
-            self.report(d.help("define it over all its axes first: t[i] = 0"));
+            self.report(d.help(self.undefined_update(t)));
             return None;
         };
         if s.assign == Assign::Set {
@@ -89,7 +143,11 @@ impl<'m> Elab<'m> {
                 Slot::Expr(e) => super::scan::bare(e).filter(|n| self.frame().names.contains_key(&n.text)),
                 Slot::Axis(..) => None,
             });
+            let recurrence = self.recurred(&t.name.text);
             let help = match size {
+                _ if recurrence.is_some() => {
+                    format!("a recurrence is one statement: write `{}`", recurrence.unwrap_or_default())
+                }
                 Some(n) if s.cond.is_none() => format!(
                     "`{0}` means something already: an axis has a name of its own, such as `{1}`",
                     n.text,
@@ -190,6 +248,7 @@ impl<'m> Elab<'m> {
                 });
             }
         }
+        self.frame_mut().left = self.frame().axes.len();
         let mark = self.prover.mark();
         let cond = self.update_condition(s);
         let v = self.expr(&s.value);

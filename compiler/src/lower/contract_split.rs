@@ -66,10 +66,12 @@ pub fn choose(cx: &Lowering, shape: &ContractShape, wishes: &Wishes) -> Result<O
     if !is_forced(Gain::Splits) && !pays(cx, shape, &packs) {
         return Ok(None);
     }
-    let plain = contract_tile::choose(&ground, cx.target, wishes)?;
-    if plain.tile.split > 1 || !matches!(plain.tile.folds[0].math, Math::Fma(_)) {
+    let mut plain = contract_tile::choose(&ground, cx.target, wishes)?;
+    if c.terms() > contract_tile::MAX_CHAIN || !matches!(plain.tile.folds[0].math, Math::Fma(_)) {
         return Ok(None);
     }
+    // It runs where a number has no parts, and then needs no second kernel more than it needs to be quick.
+    plain.tile.split = 1;
     let other =
         |t: TensorId| packs.iter().find(|p| p.tensor == t).map_or_else(|| home(t), |p| p.home.clone());
     let ground = Ground { home: &other, ..ground };

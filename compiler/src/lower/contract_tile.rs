@@ -19,7 +19,7 @@ const MAX_FMA_ACCUMULATORS: u32 = 64;
 const REGISTERS: u32 = 65536;
 const OTHER_REGISTERS: u32 = 44;
 /// Terms that one serial chain of float additions may have (half of what the language allows).
-const MAX_CHAIN: i64 = 1 << 15;
+pub(super) const MAX_CHAIN: i64 = 1 << 15;
 
 /// A chosen tile, and what the loaders need beside it.
 #[derive(Clone, Debug)]

@@ -413,7 +413,12 @@ impl<'k> Walk<'k> {
             }
             None => {
                 // Guards are mostly true; a choice is made one way or the other.
-                let share = if otherwise.is_empty() { 0.9 } else { 0.5 };
+                let share = match otherwise.is_empty() {
+                    // What a fast path left over: mostly nothing.
+                    true if self.k.rare => 0.0,
+                    true => 0.9,
+                    false => 0.5,
+                };
                 self.body(then, times * share);
                 self.body(otherwise, times * (1.0 - share));
                 self.forget(then);

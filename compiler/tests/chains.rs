@@ -338,6 +338,81 @@ fn values_left_out_do_not_show() {
     }
 }
 
+/// A weight that a condition made 0 may be left out, or be multiplied with what is infinite or NaN: each element may be
+/// as either says, and as nothing else. Weights that are 0 for other reasons are no such weights.
+#[test]
+fn what_may_be_skipped_is_open_and_no_more() {
+    let open = "op t[S, L](q: f16[S, 16], k: f16[L, 16], v: f16[L, 16], n: i32[S]) -> (o: f16[S, 16]) {
+        s[i, j] = sum[d](q[i, d] * k[j, d])
+        p: f16[i, j] = softmax[j](if j < n[i] && j <= i then s[i, j] else -inf)
+        o[i, e] = sum[j](p[i, j] * v[j, e])
+    }";
+    let g = graph(open, "t", "S=140 L=260");
+    let with = |v: &dyn Fn(i64, i64) -> f64, n: &dyn Fn(i64) -> f64| {
+        let mut with = inputs(&g);
+        let v: Vec<f64> = (0..260 * 16).map(|at| v(at / 16, at % 16)).collect();
+        let n: Vec<f64> = (0..140).map(n).collect();
+        with.tensors.insert("v".into(), HostTensor::from_f64(g.tensors[2].dtype, &[260, 16], &v));
+        with.tensors.insert("n".into(), HostTensor::from_f64(g.tensors[3].dtype, &[140], &n));
+        with
+    };
+    let usual = |j: i64, e: i64| ((j * 5 + e) % 17) as f64 / 8.0 - 1.0;
+    // Seen by no row, by rows beyond 100, in the first step of 128 terms and behind it; rows 7, 14, … see nothing.
+    let v = |j: i64, e: i64| match (j, e) {
+        (135.., 3) | (50, 5) => f64::NAN,
+        (100, 7) => f64::INFINITY,
+        _ => usual(j, e),
+    };
+    let n = |i: i64| if i % 7 == 0 { 0.0 } else { (40 + i) as f64 };
+    agrees(&g, &with(&v, &n));
+    let want = reference::run(&g, &with(&v, &n)).expect("no fault").outputs.remove("o").expect("o is made");
+    let at = |i: i64, e: i64| (i * 16 + e) as usize;
+    let changed = |places: &[(usize, f64)]| {
+        let mut values: Vec<f64> = (0..140 * 16).map(|x| girih_compiler::host::as_f64(want.tensor.get(x))).collect();
+        places.iter().for_each(|&(x, v)| values[x] = v);
+        HostTensor::from_f64(want.tensor.dtype, &want.tensor.dims, &values)
+    };
+    let right = |places: &[(usize, f64)]| reference::compare(&want, &changed(places)).is_ok();
+    let skipped = want.skipped.as_ref().expect("a reading that skips");
+    let without = |i, e| skipped.wide[at(i, e)];
+    assert!(right(&[]));
+    // Row 20 does not see term 50: NaN or the sum of the others. Row 7 sees nothing: NaN or 0.
+    assert!(without(20, 5).is_finite() && right(&[(at(20, 5), without(20, 5))]));
+    assert!(right(&[(at(7, 3), 0.0)]) && right(&[(at(7, 3), 0.0), (at(14, 3), f64::NAN)]));
+    assert!(!right(&[(at(20, 5), without(20, 5) + 0.5)]) && !right(&[(at(7, 3), 0.25)]));
+    // Row 60 does see it; nothing is infinite or NaN in column 0.
+    assert!(!right(&[(at(60, 5), 0.0)]) && !right(&[(at(60, 0), f64::NAN)]));
+    // A bias of −inf is no condition.
+    let bias = "op t[S, L](p: f32[S, L], b: f32[S, L], v: f32[L, 4]) -> (o: f32[S, 4]) {
+        o[i, e] = sum[j](softmax[j](p[i, j] + b[i, j]) * v[j, e])
+    }";
+    let g = graph(bias, "t", "S=2 L=3");
+    let mut with = inputs(&g);
+    let of = |dims: &[i64], values: &[f64]| HostTensor::from_f64(g.tensors[0].dtype, dims, values);
+    let inf = f64::INFINITY;
+    with.tensors.insert("b".into(), of(&[2, 3], &[0.0, -inf, 0.0, 0.0, 0.0, 0.0]));
+    with.tensors.insert("v".into(), of(&[3, 4], &[1.0, 1.0, 1.0, 1.0, inf, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]));
+    let want = reference::run(&g, &with).expect("no fault").outputs.remove("o").expect("o is made");
+    assert!(want.skipped.is_none() && want.wide[0].is_nan() && want.bound[0] == 0.0);
+}
+
+/// Rows that are not finite are evaluated again where blocks share the terms too.
+#[test]
+fn values_left_out_of_shared_terms_do_not_show() {
+    let text = "p: bf16[i, j] = softmax[j where j < len[0]](s[i, j])
+         o[i, e] = sum[j where j < len[0]](p[i, j] * v[j, e])";
+    let g = graph(&head(text), "t", "S=20 L=700 D=8 E=8");
+    let mut with = inputs(&g);
+    let mut v: Vec<f64> = (0..700 * 8).map(|i| (i % 19) as f64 / 8.0 - 1.0).collect();
+    v[8 * 655..].fill(f64::NAN);
+    v[8 * 20 + 4] = f64::INFINITY;
+    let len = HostTensor::from_f64(girih_compiler::vocab::dtype::DType::I32, &[1], &[652.0]);
+    with.tensors.insert("len".into(), len);
+    with.tensors.insert("v".into(), HostTensor::from_f64(g.tensors[2].dtype, &[700, 8], &v));
+    let schedule = Schedule::parse("o.split j = 4").expect("a schedule");
+    agrees_under(&g, &with, &schedule, 256);
+}
+
 /// Where no kernel takes the chain, a condition that only the weights have still leaves a product of matrices.
 #[test]
 fn masked_products() {

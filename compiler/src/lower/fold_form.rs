@@ -176,7 +176,7 @@ fn layout(cx: &Lowering, k: &PlanKernel, d: &Define, chain: &Chain) -> Result<La
     }
 }
 
-fn tile(k: &PlanKernel, chain: &Chain, layout: Layout) -> Tile {
+fn tile(k: &PlanKernel, chain: &Chain, layout: Layout, target: &Target) -> Tile {
     let block = layout.rows;
     let side = |digits: usize, extent: i64, block: u32, name: &str| {
         let dim = TileDim { name: name.into(), digits: 0..digits, extent, block: block as i64 };
@@ -184,15 +184,20 @@ fn tile(k: &PlanKernel, chain: &Chain, layout: Layout) -> Tile {
     };
     let [rows, _, _, columns] = chain.sizes();
     let groups = block / 64;
+    let batch = ContractShape::points(&chain.outer.batch);
+    let tiles = (rows + block as i64 - 1) / block as i64;
+    // Members of the batch whose longest rows come first together: a wave of blocks has them.
+    let fills = |n: &i64| batch % n == 0 && n * tiles >= target.sms as i64;
+    let together = if chain.grows() { (1..=batch).find(fills).unwrap_or(batch) } else { 1 };
     Tile {
         name: k.name.clone(),
-        batch: ContractShape::points(&chain.outer.batch),
+        batch,
         m: side(chain.outer.m.len(), rows, block, "rows"),
         n: side(chain.outer.n.len(), columns, (columns as u32).next_multiple_of(8), "columns"),
         arrange: Arrange::Groups { m: groups },
         threads: 128 * (groups + 1),
         split: layout.split as i64,
-        swizzle: 1,
+        swizzle: together,
         folds: Vec::new(),
         resident: None,
         cluster: 1,
@@ -207,30 +212,31 @@ fn tile(k: &PlanKernel, chain: &Chain, layout: Layout) -> Tile {
 
 fn build<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel, d: &'a Define, chain: &Chain) -> Result<(), Refusal> {
     let layout = layout(cx, k, d, chain)?;
-    let tile = tile(k, chain, layout);
+    let tile = tile(k, chain, layout, cx.target);
     let blocks = tile.batch.checked_mul(tile.m.tiles() * tile.split).filter(|&n| n <= MAX_GRID_X);
     let Some(blocks) = blocks else {
         return Err(Refusal::new(d.span, "the product needs more blocks than a grid may have"));
     };
     let parts = (tile.split > 1).then(|| fold_parts::workspace(cx, k, &tile));
-    let flags = if parts.is_none() { fold_exact::flags(cx, k, chain) } else { None };
+    let flags = fold_exact::flags(cx, k, chain);
     let mut e = cx.emit(&k.name);
     e.kernel.grid = [blocks as u32, 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
     e.kernel.min_blocks = 1;
     let home = |t: TensorId| cx.home(t).clone();
     e.line(d.span);
+    let flags_of = |e: &mut super::scalar::Emit| flags.map(|f| e.pointer(f, true));
     let goes = match parts {
         Some(Parts { accs, tops, sums }) => {
             let [accs, tops, sums] = [accs, tops, sums].map(|b| e.pointer(b, true));
-            Goes::Parts(Parts { accs, tops, sums })
+            Goes::Parts(Parts { accs, tops, sums }, flags_of(&mut e))
         }
-        None => Goes::Whole(flags.map(|f| e.pointer(f, true))),
+        None => Goes::Whole(flags_of(&mut e)),
     };
     FoldLoop::new(&mut e, chain, &tile, layout).emit(&mut e, &cx.facts, &home, &goes);
     cx.launch(e);
     if let Some(parts) = parts {
-        return fold_parts::combine(cx, k, d, chain, &tile, parts);
+        fold_parts::combine(cx, k, d, chain, &tile, parts, flags)?;
     }
     flags.map_or(Ok(()), |f| fold_exact::lower(cx, k, d, chain, f))
 }

@@ -70,8 +70,8 @@ enum Gate {
 pub enum Goes {
     /// To the statement's target; with flags of the rows that are not finite.
     Whole(Option<ParamId>),
-    /// Sums over a part of the terms, to be combined by another kernel.
-    Parts(Parts<ParamId>),
+    /// Sums over a part of the terms, to be combined by another kernel; flags of rows that it sets are cleared.
+    Parts(Parts<ParamId>, Option<ParamId>),
 }
 
 /// For each part and row the accumulators, the greatest score and the sum of the weights.
@@ -189,8 +189,8 @@ impl<'x> FoldLoop<'x> {
                     call(e, Intrinsic::SetMaxRegisters { more: true, count }, Vec::new());
                 }
                 let (state, thread) = self.multiply(e, &Expr::Var(group), &place, &scores, &first, &count);
-                if let Goes::Parts(parts) = goes {
-                    return self.store_part(e, &state, &place, parts);
+                if let Goes::Parts(parts, flags) = goes {
+                    return self.store_part(e, &state, &place, parts, *flags);
                 }
                 self.finish(e, &state, &scores, &thread);
                 let acc = state.acc;
@@ -203,7 +203,8 @@ impl<'x> FoldLoop<'x> {
         );
     }
 
-    /// The block's rows. Where the number of steps grows with the row, the longest come first.
+    /// The block's rows. Where the number of steps grows with the row, the longest come first: of some of the batch
+    /// together, so that no multiprocessor has a long one left when the others have none.
     fn locate(&self, e: &mut Emit) -> Where {
         let tiles = self.tile.m.tiles();
         let block = Expr::Special(Special::BlockX);
@@ -215,11 +216,19 @@ impl<'x> FoldLoop<'x> {
                 (part, e.named("id", Ty::I32, over(block, parts)))
             }
         };
-        let number = if self.tile.batch == 1 { id.clone() } else { modulo(id.clone(), tiles) };
+        let together = self.tile.swizzle;
+        let (number, batch) = if together > 1 {
+            let section = tiles * together;
+            let within = e.named("within", Ty::I32, modulo(id.clone(), section));
+            let first = times(over(id, section), together);
+            (over(within.clone(), together), plus(first, modulo(within, together)))
+        } else if self.tile.batch == 1 {
+            (id, lit32(0))
+        } else {
+            (modulo(id.clone(), tiles), over(id, tiles))
+        };
         let number = e.named("tile", Ty::I32, number);
-        let last_first = self.chain.bounds.iter().any(|b| b.upper && b.row);
-        let number = if last_first { sub(lit32(tiles as i32 - 1), number) } else { number };
-        let batch = if self.tile.batch == 1 { lit32(0) } else { over(id, tiles) };
+        let number = if self.chain.grows() { sub(lit32(tiles as i32 - 1), number) } else { number };
         let batch_number = e.named("batch", Ty::I32, batch);
         let extents: Vec<i64> = self.chain.outer.batch.iter().map(|d| d.extent).collect();
         let batch = decode(e, Num { expr: batch_number.clone(), ty: Ty::I32 }, &extents);
@@ -561,7 +570,14 @@ impl<'x> FoldLoop<'x> {
     }
 
     /// Stores what a block has of its rows after its part of the terms.
-    fn store_part(&self, e: &mut Emit, s: &State, place: &Where, parts: &Parts<ParamId>) {
+    fn store_part(
+        &self,
+        e: &mut Emit,
+        s: &State,
+        place: &Where,
+        parts: &Parts<ParamId>,
+        flags: Option<ParamId>,
+    ) {
         let (rows, columns) = (self.tile.m.points(), self.tile.n.points());
         for r in 0..2 {
             if self.chain.cascade.state.is_some() {
@@ -574,10 +590,16 @@ impl<'x> FoldLoop<'x> {
                 let batch = plus(times(place.part.clone(), self.tile.batch), place.batch_number.clone());
                 let line = e.named("line", Ty::I32, plus(times(batch, rows), row.clone()));
                 let first = cmp(CmpOp::Eq, modulo(Expr::Special(Special::Lane), 4), lit32(0));
-                e.if_then(first, |e| {
+                e.if_then(first.clone(), |e| {
                     e.push(Stmt::Store(Mem::Global(parts.tops), line.clone(), Expr::Var(s.top[r])));
                     e.push(Stmt::Store(Mem::Global(parts.sums), line.clone(), Expr::Var(s.sum[r])));
                 });
+                if let Some(flags) = flags {
+                    let first_part = cmp(CmpOp::Eq, place.part.clone(), lit32(0));
+                    e.if_then(and(first, first_part), |e| {
+                        e.push(Stmt::Store(Mem::Global(flags), line.clone(), lit32(0)));
+                    });
+                }
                 let start = plus(times(line, columns), lane_column());
                 let start = e.named("start", Ty::I32, start);
                 unrolled(e, "g", self.tile.n.block / 8, |e, g| {

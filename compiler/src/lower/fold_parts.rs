@@ -8,13 +8,13 @@ use super::contract_pattern::ContractShape;
 use super::fold_loop::{Parts, exp2, factor};
 use super::fold_pattern::Chain;
 use super::fold_scores::MINUS_INFINITY;
-use super::map::{decode, launch_points, point};
-use super::scalar::{Num, cmp, int, int_op, lit32};
+use super::map::{decode, launch_points};
+use super::scalar::{Num, cmp, int_op, lit32, not};
 use super::{Lowering, Refusal};
 use crate::ir::graph::Define;
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
-use crate::ir::simt::{CmpOp, Expr, IntOp, Mem, Stmt, Ty, Unroll};
+use crate::ir::simt::{AtomicOp, CmpOp, Expr, IntOp, Mem, Stmt, Ty, Unroll};
 use crate::ir::tile::Tile;
 use crate::vocab::dtype::{DType, Value};
 use crate::vocab::func::Func;
@@ -26,7 +26,7 @@ pub fn workspace(cx: &mut Lowering, k: &PlanKernel, tile: &Tile) -> Parts<Buffer
     Parts { accs: one("parts", rows * tile.n.points()), tops: one("tops", rows), sums: one("sums", rows) }
 }
 
-/// A thread a point.
+/// A thread a point. Notes rows that are not finite, where there are flags.
 pub fn combine<'a>(
     cx: &mut Lowering<'a>,
     k: &'a PlanKernel,
@@ -34,6 +34,7 @@ pub fn combine<'a>(
     chain: &Chain,
     tile: &Tile,
     parts: Parts<BufferId>,
+    flags: Option<BufferId>,
 ) -> Result<(), Refusal> {
     let shape = &chain.outer;
     let rows = tile.batch * tile.m.points();
@@ -108,19 +109,17 @@ pub fn combine<'a>(
             value = Expr::Call(Func::Mul, vec![value, by]);
         }
         let value = e.named("value", Ty::F32, value);
-        let store = |e: &mut super::scalar::Emit<'a>| {
-            Epilogue { shape, tile }.element(e, &Point { m, n: &n, batch }, vec![value.clone()], None);
-        };
-        if !chain.strict {
-            return store(e);
+        if let Some(flags) = flags {
+            // As `fold_exact` says.
+            let size = Expr::Call(Func::Abs, vec![value.clone()]);
+            let finite = cmp(CmpOp::Le, size, Expr::Lit(Value::F32(f32::MAX)));
+            let mem = Mem::Global(e.pointer(flags, true));
+            e.if_then(not(finite), |e| {
+                let (op, index) = (AtomicOp::Or, row.clone());
+                e.push(Stmt::Atomic { op, mem, index, value: lit32(1), old: None });
+            });
         }
-        // As `fold_exact` says.
-        let size = Expr::Call(Func::Abs, vec![value.clone()]);
-        let finite = cmp(CmpOp::Le, size, Expr::Lit(Value::F32(f32::MAX)));
-        e.if_else(finite, store, |e| {
-            let at: Vec<Num> = values.iter().map(|v| v.clone().unwrap_or(int(0))).collect();
-            point(e, &[d], &at);
-        });
+        Epilogue { shape, tile }.element(e, &Point { m, n: &n, batch }, vec![value], None);
     })
 }
 

@@ -77,6 +77,11 @@ impl Chain {
         (0..SAMPLES).map(|s| taken(at(s))).sum::<f64>() / SAMPLES as f64
     }
 
+    /// Whether rows further down have more steps.
+    pub fn grows(&self) -> bool {
+        self.bounds.iter().any(|b| b.upper && b.row)
+    }
+
     pub fn fold(&self) -> &Contraction {
         &self.outer.folds[0]
     }
@@ -112,6 +117,7 @@ pub fn takes(g: &Graph, d: &Define) -> Result<Chain, String> {
 struct Outer {
     /// The sum, or the quotient by a sum of its weights.
     value: ExprId,
+    id: ExprId,
     fold: Fold,
     /// What the whole sum is divided by.
     late: Option<ExprId>,
@@ -138,7 +144,7 @@ fn the_sum(g: &Graph, d: &Define) -> Result<Outer, String> {
     let f = fold(sum).ok_or("no sum")?;
     match f.axes[..] {
         [_] if nested(&sum) && f.combine == Combine::Builtin(Monoid::Sum) => {
-            Ok(Outer { value, fold: f, late })
+            Ok(Outer { value, id: sum, fold: f, late })
         }
         _ => Err(NO_FOLD.into()),
     }
@@ -161,20 +167,45 @@ fn quotient(g: &Graph, value: ExprId) -> Option<(ExprId, ExprId, ExprId)> {
     }
 }
 
-/// The factors of a sum's terms and the conditions under which terms are taken.
-fn terms(g: &Graph, f: &Fold) -> Result<(ExprId, ExprId, Vec<ExprId>), String> {
-    let (mut body, mut conds) = (f.body, Vec::from_iter(f.cond));
+/// A sum's terms where they are taken.
+struct Terms {
+    product: ExprId,
+    factors: [ExprId; 2],
+    /// The conditions under which terms are taken, outermost first.
+    conds: Vec<ExprId>,
+}
+
+fn terms(g: &Graph, f: &Fold) -> Result<Terms, String> {
+    let (mut product, mut conds) = (f.body, Vec::from_iter(f.cond));
     // `c ? x : 0` is the sum of x where c.
-    while let Expr::Select(c, a, b) = *g.expr(body)
+    while let Expr::Select(c, a, b) = *g.expr(product)
         && matches!(g.expr(b), Expr::Lit(Value::F32(v)) if *v == 0.0)
     {
         conds.push(c);
-        body = a;
+        product = a;
     }
-    match g.expr(body) {
-        Expr::Call(Func::Mul, args) => Ok((args[0], args[1], conds)),
+    match g.expr(product) {
+        Expr::Call(Func::Mul, args) => Ok(Terms { product, factors: [args[0], args[1]], conds }),
         _ => Err("terms that are no products".into()),
     }
+}
+
+/// A chain's sum as it is defined.
+pub struct Sum {
+    pub id: ExprId,
+    pub fold: Fold,
+    /// What is added where all `conds` hold: `term`, which holds folds, times what holds none.
+    pub product: ExprId,
+    pub term: ExprId,
+    pub conds: Vec<ExprId>,
+}
+
+/// The sum of a definition that is a chain.
+pub fn sum(g: &Graph, d: &Define) -> Result<Sum, String> {
+    let Outer { id, fold, .. } = the_sum(g, d)?;
+    let Terms { product, factors: [x, y], conds } = terms(g, &fold)?;
+    let term = if facts::Facts::default().has_fold(g, x) { x } else { y };
+    Ok(Sum { id, fold, product, term, conds })
 }
 
 pub fn recognise(
@@ -183,10 +214,10 @@ pub fn recognise(
     d: &Define,
     home: &dyn Fn(TensorId) -> Home,
 ) -> Result<Chain, String> {
-    let Outer { value, fold: f, late } = the_sum(g, d)?;
+    let Outer { value, fold: f, late, .. } = the_sum(g, d)?;
     let axis = f.axes[0];
     let mut facts = facts::Facts::default();
-    let (x, y, values) = terms(g, &f)?;
+    let Terms { factors: [x, y], conds: values, .. } = terms(g, &f)?;
     let (term, other) = if facts.has_fold(g, x) { (x, y) } else { (y, x) };
     if facts.has_fold(g, other) {
         return Err("two factors with folds".into());

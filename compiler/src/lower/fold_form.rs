@@ -6,7 +6,7 @@ use super::contract_tile::Wishes;
 use super::fold_boxes::LINE;
 use super::fold_loop::{FoldLoop, Goes, Parts};
 use super::fold_pattern::{self, Chain};
-use super::{Lowering, MAX_GRID_X, Refusal, contract, fold_exact, fold_parts, map};
+use super::{Lowering, MAX_GRID_X, Refusal, contract, fold_beside, fold_exact, fold_parts, map};
 use crate::ir::graph::{Define, Graph, Stmt as GraphStmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::tile::{Arrange, Side, Tile, TileDim};
@@ -18,23 +18,33 @@ pub fn is_on(target: &Target) -> bool {
 }
 
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
-    let [stmt] = k.stmts[..] else { return map::lower(cx, k) };
     let graph = cx.graph;
-    let GraphStmt::Define(d) = &graph.stmts[stmt] else { return map::lower(cx, k) };
-    let chain = chain(cx, d, stmt);
-    match chain {
+    let defines: Vec<&Define> = k.stmts.iter().filter_map(|&s| define(graph, s)).collect();
+    let (Some(&d), true) = (defines.first(), defines.len() == k.stmts.len()) else { return map::lower(cx, k) };
+    match chain(cx, &defines, k.stmts[0]) {
         Some(chain) => build(cx, k, d, &chain),
         // Where it does not lie as it was planned, or on other targets, it is a product whose factor is evaluated.
         None => contract::lower(cx, k).or_else(|_| map::lower(cx, k)),
     }
 }
 
-fn chain(cx: &Lowering, d: &Define, stmt: usize) -> Option<Chain> {
+fn define(graph: &Graph, stmt: usize) -> Option<&Define> {
+    match &graph.stmts[stmt] {
+        GraphStmt::Define(d) => Some(d),
+        _ => None,
+    }
+}
+
+/// The chain that the first definition is, with the others as values of its rows.
+fn chain(cx: &Lowering, defines: &[&Define], stmt: usize) -> Option<Chain> {
+    let (&d, beside) = defines.split_first()?;
     let home = |t: TensorId| cx.home(t).clone();
     let found = is_on(cx.target).then(|| fold_pattern::recognise(cx.graph, &cx.facts, d, &home));
     let mut chain = found?.ok()?;
     chain.outer.stmts[0].stmt = stmt;
     chain.inner.stmts[0].stmt = stmt;
+    let beside = beside.iter().map(|r| fold_beside::of(cx.graph, d, &chain, r));
+    chain.beside = beside.collect::<Result<_, _>>().ok()?;
     Some(chain)
 }
 
@@ -119,8 +129,7 @@ impl Layout {
 
 /// The settings that the form follows, with the values worth trying.
 pub fn space(graph: &Graph, k: &PlanKernel, target: &Target) -> Vec<super::Choice> {
-    let [stmt] = k.stmts[..] else { return Vec::new() };
-    let GraphStmt::Define(d) = &graph.stmts[stmt] else { return Vec::new() };
+    let Some(d) = k.stmts.first().and_then(|&s| define(graph, s)) else { return Vec::new() };
     let Some(chain) = is_on(target).then(|| fold_pattern::takes(graph, d).ok()).flatten() else {
         return Vec::new();
     };
@@ -217,7 +226,7 @@ fn build<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel, d: &'a Define, chain: &Ch
     let Some(blocks) = blocks else {
         return Err(Refusal::new(d.span, "the product needs more blocks than a grid may have"));
     };
-    let parts = (tile.split > 1).then(|| fold_parts::workspace(cx, k, &tile));
+    let parts = (tile.split > 1).then(|| fold_parts::workspace(cx, k, &tile, !chain.beside.is_empty()));
     let flags = fold_exact::flags(cx, k, chain);
     let mut e = cx.emit(&k.name);
     e.kernel.grid = [blocks as u32, 1, 1];
@@ -227,9 +236,10 @@ fn build<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel, d: &'a Define, chain: &Ch
     e.line(d.span);
     let flags_of = |e: &mut super::scalar::Emit| flags.map(|f| e.pointer(f, true));
     let goes = match parts {
-        Some(Parts { accs, tops, sums }) => {
+        Some(Parts { accs, tops, sums, most }) => {
             let [accs, tops, sums] = [accs, tops, sums].map(|b| e.pointer(b, true));
-            Goes::Parts(Parts { accs, tops, sums }, flags_of(&mut e))
+            let most = most.map(|b| e.pointer(b, true));
+            Goes::Parts(Parts { accs, tops, sums, most }, flags_of(&mut e))
         }
         None => Goes::Whole(flags_of(&mut e)),
     };

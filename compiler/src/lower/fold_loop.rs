@@ -6,10 +6,11 @@
 //! by which sum and accumulators shrink. The weights of a step are the next second product's first operand as they
 //! are, in registers. Where a row has met no score yet, the greatest is −inf and the factor is 0.
 
-use super::contract_coords::{Place as Where, digits, modulo, over, plus, times};
+use super::contract_coords::{Known, Place as Where, digits, modulo, over, plus, times};
 use super::contract_epilogue::Epilogue;
 use super::contract_mma::{self, Accumulators};
 use super::contract_operand::Ground;
+use super::fold_beside::OfRow;
 use super::fold_boxes::{Boxes, LINE};
 use super::fold_form::Layout;
 use super::fold_pattern::Chain;
@@ -80,6 +81,8 @@ pub struct Parts<T> {
     pub accs: T,
     pub tops: T,
     pub sums: T,
+    /// The greatest products as they are, where values of the rows are made of them.
+    pub most: Option<T>,
 }
 
 /// A thread's registers.
@@ -91,6 +94,8 @@ struct State {
     top: [VarId; 2],
     /// The sum of its own weights of each row.
     sum: [VarId; 2],
+    /// The greatest product, where values of the rows are made of it.
+    most: Option<[VarId; 2]>,
 }
 
 fn call(e: &mut Emit, op: Intrinsic, args: Vec<Expr>) {
@@ -193,6 +198,7 @@ impl<'x> FoldLoop<'x> {
                     return self.store_part(e, &state, &place, parts, *flags);
                 }
                 self.finish(e, &state, &scores, &thread);
+                self.store_beside(e, &state, &scores, &thread, &place);
                 let acc = state.acc;
                 if let Goes::Whole(Some(flags)) = goes {
                     self.note(e, acc, &place, *flags);
@@ -294,6 +300,7 @@ impl<'x> FoldLoop<'x> {
             weights: e.kernel.array("weights", Ty::U32, self.layout.step / 4 * self.chain.pieces),
             top: two(e, "top", MINUS_INFINITY),
             sum: two(e, "sum", ZERO),
+            most: (!self.chain.beside.is_empty()).then(|| two(e, "most", MINUS_INFINITY)),
         };
         let tops = state.top;
         let rows = [0, 1].map(|r| self.row_digits(e, place, r));
@@ -447,6 +454,10 @@ impl<'x> FoldLoop<'x> {
         let mut base = Vec::new();
         for r in 0..2 {
             self.over_lanes(e, top[r], Func::Max);
+            if let Some(most) = s.most {
+                let greater = f32_call(Func::Max, vec![Expr::Var(most[r]), Expr::Var(top[r])]);
+                e.push(Stmt::Set(most[r], greater));
+            }
             let scaled = f32_call(Func::Mul, vec![Expr::Var(top[r]), scale()]);
             let new = f32_call(Func::Max, vec![Expr::Var(s.top[r]), scaled]);
             let new = e.named("new_top", Ty::F32, new);
@@ -593,6 +604,9 @@ impl<'x> FoldLoop<'x> {
                 e.if_then(first.clone(), |e| {
                     e.push(Stmt::Store(Mem::Global(parts.tops), line.clone(), Expr::Var(s.top[r])));
                     e.push(Stmt::Store(Mem::Global(parts.sums), line.clone(), Expr::Var(s.sum[r])));
+                    if let (Some(mem), Some(most)) = (parts.most, s.most) {
+                        e.push(Stmt::Store(Mem::Global(mem), line.clone(), Expr::Var(most[r])));
+                    }
                 });
                 if let Some(flags) = flags {
                     let first_part = cmp(CmpOp::Eq, place.part.clone(), lit32(0));
@@ -616,6 +630,23 @@ impl<'x> FoldLoop<'x> {
                         }
                     }
                 });
+            });
+        }
+    }
+
+    /// Stores the values of the rows: a lane each.
+    fn store_beside(&self, e: &mut Emit, s: &State, scores: &Scores, thread: &Thread, place: &Where) {
+        let Some(most) = s.most else { return };
+        let rows = self.tile.m.points();
+        for r in 0..2 {
+            let local = Accumulators::of(self.tile).row(lit32(r as i32));
+            let row = e.named("row", Ty::I32, plus(place.m[0].clone(), local));
+            let first = cmp(CmpOp::Eq, modulo(Expr::Special(Special::Lane), 4), lit32(0));
+            let inside = cmp(CmpOp::Lt, row, lit32(rows as i32));
+            e.if_then(and(first, inside), |e| {
+                let row = OfRow::new(e, self.chain, most[r], scores.scale(), Expr::Var(s.sum[r]));
+                let known = Known { batch: &thread.batch, m: &thread.rows[r], n: &[] };
+                self.chain.beside.iter().for_each(|b| b.store(e, self.chain, known, &row));
             });
         }
     }

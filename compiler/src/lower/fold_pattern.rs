@@ -5,6 +5,7 @@
 
 use super::contract_operand::{Ground, Source};
 use super::contract_pattern::{self, ContractShape, Contraction, Digit};
+use super::fold_beside::Beside;
 use super::fold_boxes::{self, Boxes};
 use super::home::Home;
 use super::hopper_gather::affine;
@@ -44,6 +45,8 @@ pub struct Chain {
     pub b: Boxes,
     pub v: Boxes,
     pub bounds: Vec<Bound>,
+    /// Values of its rows that the same kernel stores.
+    pub beside: Vec<Beside>,
 }
 
 /// A condition that leaves out scores before or after a place that moves with the row.
@@ -259,7 +262,7 @@ pub fn recognise(
     };
     let ground = Ground { graph: g, facts: index, shape: &outer, home };
     let bounds = bounds(&ground, &cascade, axis);
-    let chain = Chain { cascade, values, strict, inner, outer, dtype, pieces, a, b, v, bounds };
+    let chain = Chain { cascade, values, strict, inner, outer, dtype, pieces, a, b, v, bounds, beside: Vec::new() };
     let [rows, terms, keys, columns] = chain.sizes();
     if keys < LEAST || terms > WIDEST || columns > WIDEST {
         return Err(format!("{rows} rows of {terms} terms, {keys} of {columns} columns"));

@@ -48,11 +48,7 @@ impl<'x> Scores<'x> {
     pub fn new(e: &mut Emit, chain: &'x Chain, tile: &Tile, step: u32, m0: &Expr) -> Scores<'x> {
         let mut axes = BTreeSet::new();
         let product = chain.inner.folds[0].fold;
-        // Without an exponential nothing takes it for nothing.
-        let scale = match chain.cascade.state {
-            Some(_) => scale(e.graph, chain.cascade.score, product),
-            None => (1.0, None),
-        };
+        let scale = scale_of(e.graph, chain);
         let g = e.graph;
         // A weight's divisor and exponential are known.
         let mut known: BTreeMap<ExprId, Option<ExprId>> = BTreeMap::from([(product, None)]);
@@ -348,6 +344,15 @@ fn divide(e: &mut Emit, divisions: &[Division]) {
 /// The term of an element `w` of a group of a thread's columns.
 pub fn term(j0: &Expr, group: &Expr, thread: &Thread, w: i32) -> Expr {
     plus(plus(j0.clone(), times(group.clone(), 8)), plus(thread.column.clone(), lit32(w)))
+}
+
+/// What all scores that count are multiplied with at last, and that expression. Without an exponential nothing takes it
+/// for nothing.
+pub fn scale_of(g: &Graph, chain: &Chain) -> (f32, Option<ExprId>) {
+    match chain.cascade.state {
+        Some(_) => scale(g, chain.cascade.score, chain.inner.folds[0].fold),
+        None => (1.0, None),
+    }
 }
 
 /// A positive constant that the score is the product times, where it counts.

@@ -45,6 +45,7 @@ mod cuda_expr;
 mod cuda_names;
 mod cuda_prelude;
 mod fold;
+pub mod fold_beside;
 mod fold_boxes;
 mod fold_exact;
 pub mod fold_form;

@@ -69,9 +69,9 @@ pub fn bearable(g: &Graph) -> Result<(), RunFault> {
 pub fn run(g: &Graph, inputs: &Inputs) -> Result<Outcome, RunFault> {
     work::bearable(g)?;
     let facts = Facts::of(g);
-    let (mut written, differs) = read(g, &facts, inputs, false)?;
+    let (mut written, differs) = reading(g, &facts, inputs, false)?;
     if differs {
-        let (skipped, _) = read(g, &facts, inputs, true)?;
+        let (skipped, _) = reading(g, &facts, inputs, true)?;
         for (name, checked) in skipped.outputs {
             let differs = |one: &&mut Checked| !one.is_as(&checked);
             if let Some(one) = written.outputs.get_mut(&name).filter(differs) {
@@ -83,7 +83,7 @@ pub fn run(g: &Graph, inputs: &Inputs) -> Result<Outcome, RunFault> {
 }
 
 /// One reading: with what conditions leave out evaluated or `skips`. And whether that makes a difference somewhere.
-fn read(g: &Graph, facts: &Facts, inputs: &Inputs, skips: bool) -> Result<(Outcome, bool), RunFault> {
+fn reading(g: &Graph, facts: &Facts, inputs: &Inputs, skips: bool) -> Result<(Outcome, bool), RunFault> {
     let mut tensors = vec![None; g.tensors.len()];
     for (i, t) in g.tensors.iter().enumerate() {
         if matches!(t.role, Role::Input | Role::Inout) && t.version == 0 {

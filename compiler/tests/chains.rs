@@ -291,6 +291,48 @@ fn roundings() {
     }
 }
 
+/// What a chain keeps of its rows is stored by its kernel: the logarithm of the sum, in the ways it is written, over rows
+/// in another order, where blocks share terms and where a row sees nothing.
+#[test]
+fn values_of_rows_beside() {
+    let by_name = "o[i, e] = sum[j](p[i, j] * v[j, e])
+         lse[i] = logsumexp[j](s[i, j])";
+    let by_hand = "o[i, e] = sum[j](p[i, j] * v[j, e])
+         lse[i] = (max[j](s[i, j]) + log(sum[j](exp(s[i, j] - max[t](s[i, t]))))) * 0.5";
+    let twice = "o[i, e] = sum[j](p[i, j] * v[j, e])
+         lse[i] = logsumexp[j](s[i, j])
+         more[i] = bf16(lse[i]) - sink[0]";
+    for (rest, words, split) in
+        [(by_name, WORDS, 1), (by_hand, WORDS, 1), (twice, WORDS, 1), (by_name, "S=20 L=1100 D=64 E=32", 4)]
+    {
+        let text = head(&format!("p: bf16[i, j] = softmax[j](s[i, j])\n{rest}"));
+        let more = if rest == twice { ", more: f32[S]" } else { "" };
+        let text = text.replace("(o: bf16[S, E])", &format!("(o: bf16[S, E], lse: f32[S]{more})"));
+        let g = graph(&text, "t", words);
+        let p = plan(&g, &PlanOptions::default());
+        assert!(
+            p.kernels.iter().any(|k| k.form == Form::Fold && k.stmts.len() > 1),
+            "{}",
+            p.notes.join("\n")
+        );
+        assert!(p.kernels.iter().all(|k| k.form != Form::Contract));
+        let schedule = Schedule::parse(&format!("o.split j = {split}")).expect("a schedule");
+        agrees_under(&g, &inputs(&g), &schedule, if split > 1 { 256 } else { 384 });
+    }
+    let grouped = GROUPED.replace("-> (o: bf16[B, H*G, S, E])", "-> (o: bf16[B, H*G, S, E], lse: f32[S, B, H*G])").replace(
+        "o[b, h, i, e] =",
+        "lse[i, b, h] = logsumexp[j](if causal && j > i + L - S then -inf else s[b, h, i, j])\n o[b, h, i, e] =",
+    );
+    for words in
+        ["B=2 H=1 G=2 S=131 L=140 D=32 E=32 causal=true", "B=1 H=1 G=2 S=180 L=140 D=32 E=32 causal=true"]
+    {
+        let g = graph(&grouped, "t", words);
+        let p = plan(&g, &PlanOptions::default());
+        assert_eq!(p.kernels.len(), 1, "{}", p.notes.join("\n"));
+        agrees(&g, &inputs(&g));
+    }
+}
+
 /// Few rows, and terms that several blocks share.
 #[test]
 fn few_rows_and_shared_terms() {
@@ -368,7 +410,8 @@ fn what_may_be_skipped_is_open_and_no_more() {
     let want = reference::run(&g, &with(&v, &n)).expect("no fault").outputs.remove("o").expect("o is made");
     let at = |i: i64, e: i64| (i * 16 + e) as usize;
     let changed = |places: &[(usize, f64)]| {
-        let mut values: Vec<f64> = (0..140 * 16).map(|x| girih_compiler::host::as_f64(want.tensor.get(x))).collect();
+        let mut values: Vec<f64> =
+            (0..140 * 16).map(|x| girih_compiler::host::as_f64(want.tensor.get(x))).collect();
         places.iter().for_each(|&(x, v)| values[x] = v);
         HostTensor::from_f64(want.tensor.dtype, &want.tensor.dims, &values)
     };
@@ -391,7 +434,8 @@ fn what_may_be_skipped_is_open_and_no_more() {
     let of = |dims: &[i64], values: &[f64]| HostTensor::from_f64(g.tensors[0].dtype, dims, values);
     let inf = f64::INFINITY;
     with.tensors.insert("b".into(), of(&[2, 3], &[0.0, -inf, 0.0, 0.0, 0.0, 0.0]));
-    with.tensors.insert("v".into(), of(&[3, 4], &[1.0, 1.0, 1.0, 1.0, inf, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]));
+    with.tensors
+        .insert("v".into(), of(&[3, 4], &[1.0, 1.0, 1.0, 1.0, inf, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]));
     let want = reference::run(&g, &with).expect("no fault").outputs.remove("o").expect("o is made");
     assert!(want.skipped.is_none() && want.wide[0].is_nan() && want.bound[0] == 0.0);
 }

@@ -170,7 +170,8 @@ impl Row<'_, '_> {
                         let taken = self.taken(e);
                         let at = Box::new(int_op(IntOp::Sub, term, chunk.clone()));
                         let add = |e: &mut Emit| {
-                            let weight = e.named("weight", Ty::F32, Expr::Load(Mem::Shared(self.weights), at));
+                            let weight =
+                                e.named("weight", Ty::F32, Expr::Load(Mem::Shared(self.weights), at));
                             e.bind(self.sum.term, weight);
                             e.accumulate(&part, self.sum.product, None);
                         };
@@ -264,7 +265,9 @@ impl Row<'_, '_> {
 
     /// A fold by all threads.
     fn together(&self, e: &mut Emit, id: ExprId) -> Num {
-        let Node::Fold(fold) = e.graph.expr(id).clone() else { unreachable!("`row_folds` gives folds alone") };
+        let Node::Fold(fold) = e.graph.expr(id).clone() else {
+            unreachable!("`row_folds` gives folds alone")
+        };
         let axis = fold.axes[0];
         let ty = e.fold_ty(&fold, e.graph.ty(id));
         let acc = e.accumulator(fold.combine, fold.body, ty, Some(axis));

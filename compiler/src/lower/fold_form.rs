@@ -20,7 +20,9 @@ pub fn is_on(target: &Target) -> bool {
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
     let graph = cx.graph;
     let defines: Vec<&Define> = k.stmts.iter().filter_map(|&s| define(graph, s)).collect();
-    let (Some(&d), true) = (defines.first(), defines.len() == k.stmts.len()) else { return map::lower(cx, k) };
+    let (Some(&d), true) = (defines.first(), defines.len() == k.stmts.len()) else {
+        return map::lower(cx, k);
+    };
     match chain(cx, &defines, k.stmts[0]) {
         Some(chain) => build(cx, k, d, &chain),
         // Where it does not lie as it was planned, or on other targets, it is a product whose factor is evaluated.

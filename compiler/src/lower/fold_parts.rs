@@ -5,9 +5,9 @@
 use super::contract_coords::{Known, axis_values, bind_values, plus};
 use super::contract_epilogue::{Epilogue, Point};
 use super::contract_pattern::ContractShape;
+use super::fold_beside::OfRow;
 use super::fold_loop::{Parts, exp2, factor};
 use super::fold_pattern::Chain;
-use super::fold_beside::OfRow;
 use super::fold_scores::{self, MINUS_INFINITY};
 use super::map::{decode, launch_points};
 use super::scalar::{Num, cmp, int_op, lit32, not};

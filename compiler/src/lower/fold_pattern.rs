@@ -260,9 +260,24 @@ pub fn recognise(
         }
         Err(why) => return Err(why),
     };
-    let ground = Ground { graph: g, facts: index, shape: &outer, home };
-    let bounds = bounds(&ground, &cascade, axis);
-    let chain = Chain { cascade, values, strict, inner, outer, dtype, pieces, a, b, v, bounds, beside: Vec::new() };
+    let bounds_of = |outer: &ContractShape| {
+        bounds(&Ground { graph: g, facts: index, shape: outer, home }, &cascade, axis)
+    };
+    let mut bounds = bounds_of(&outer);
+    let (mut a, mut b, mut v) = (a, b, v);
+    // A block whose rows are the end of one line and the start of the next one has all steps.
+    let long = inner.m.len() > 1 && inner.m.last().is_some_and(|d| d.extent >= LEAST);
+    if long && bounds.iter().any(|b| b.row) {
+        let mut apart = [inner.clone(), outer.clone()];
+        apart.iter_mut().for_each(split_rows);
+        let [one, two] = apart;
+        if let Ok(found) = matrices(&one, &two) {
+            ((a, b, v), inner, outer) = (found, one, two);
+            bounds = bounds_of(&outer);
+        }
+    }
+    let chain =
+        Chain { cascade, values, strict, inner, outer, dtype, pieces, a, b, v, bounds, beside: Vec::new() };
     let [rows, terms, keys, columns] = chain.sizes();
     if keys < LEAST || terms > WIDEST || columns > WIDEST {
         return Err(format!("{rows} rows of {terms} terms, {keys} of {columns} columns"));

@@ -47,12 +47,18 @@ fn joined(
     let rows: Option<Vec<Define>> = kernels[other].stmts.iter().map(|&i| define(g, i)).collect();
     let (Some(rows), Some(d)) = (rows, define(g, kernels[at].stmts[0])) else { return false };
     // A row has fewer axes than the chain's result.
-    if rows.iter().any(|r| r.axes.len() >= d.axes.len()) || !rows.iter().any(|r| fold_beside::is_of_folds(g, r)) {
+    if rows.iter().any(|r| r.axes.len() >= d.axes.len())
+        || !rows.iter().any(|r| fold_beside::is_of_folds(g, r))
+    {
         return false;
     }
     let Some(opened) = open(g, kernels, at, other) else { return false };
     let names: Vec<String> = opened.targets.iter().map(|&t| g.tensor(t).name.clone()).collect();
-    notes.push(format!("{} and {} are one kernel: both are made of its rows", names.join(", "), kernels[at].name));
+    notes.push(format!(
+        "{} and {} are one kernel: both are made of its rows",
+        names.join(", "),
+        kernels[at].name
+    ));
     replace(g, kernels, opened, (at, other));
     true
 }
@@ -136,12 +142,7 @@ struct Opened {
 }
 
 /// Puts the opened graph in place: kernels without statements go, the joint one stands where both can.
-fn replace(
-    g: &mut Graph,
-    kernels: &mut Vec<PlanKernel>,
-    opened: Opened,
-    (at, other): (usize, usize),
-) {
+fn replace(g: &mut Graph, kernels: &mut Vec<PlanKernel>, opened: Opened, (at, other): (usize, usize)) {
     let of = |k: &PlanKernel, g: &Graph| -> Vec<Vec<TensorId>> {
         k.stmts.iter().map(|&i| g.stmts[i].targets()).collect()
     };

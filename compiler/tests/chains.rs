@@ -333,6 +333,50 @@ fn values_of_rows_beside() {
     }
 }
 
+/// Scores that are a sum of products, with keys that heads share and matrices of different sizes.
+#[test]
+fn scores_of_several_products() {
+    let text = "
+op t[B, H, S, D, R, E](q: bf16[B, H, S, D], k: bf16[B, H, S, D], x: bf16[B, H, S, R], y: bf16[B, S, R], v: bf16[B, H, S, E])
+    -> (o: bf16[B, H, S, E])
+{
+    s[b, h, i, j] = (sum[d](q[b, h, i, d] * k[b, h, j, d]) + sum[r](x[b, h, i, r] * y[b, j, r])) / sqrt(D + R)
+    p: bf16[b, h, i, j] = softmax[j where j <= i](s[b, h, i, j])
+    o[b, h, i, e] = sum[j](p[b, h, i, j] * v[b, h, j, e])
+}";
+    check(text, "B=2 H=2 S=140 D=64 R=32 E=64");
+    check(text, "B=1 H=2 S=131 D=96 R=64 E=80");
+    let shared = "
+op t[B, H, L, D, R](q: bf16[B, H, D], k: bf16[B, L, D], x: bf16[B, H, R], y: bf16[B, L, R]) -> (o: bf16[B, H, D]) {
+    s[b, h, j] = sum[r](x[b, h, r] * y[b, j, r]) + sum[d](q[b, h, d] * k[b, j, d])
+    p: bf16[b, h, j] = softmax[j](s[b, h, j] * 0.125)
+    o[b, h, e] = sum[j](p[b, h, j] * k[b, j, e])
+}";
+    let g = graph(shared, "t", "B=2 H=12 L=300 D=64 R=16");
+    agrees_under(&g, &inputs(&g), &Schedule::default(), 256);
+}
+
+/// Random words that four terms share, and such that none do.
+#[test]
+fn dropout() {
+    let text = |counter: &str| {
+        head(&format!(
+            "p[i, j] = softmax[j where j <= i + 60](s[i, j])
+             w: bf16[i, j] = if uniform(7, {counter}) < 0.3 then 0.0 else p[i, j] / 0.7
+             o[i, e] = sum[j](w[i, j] * v[j, e])"
+        ))
+    };
+    for (counter, shared) in [("i * L + j", true), ("(i + 3) * L + j + 8", true), ("i * L + j + 1", false), ("j * S + i", false)] {
+        let g = graph(&text(counter), "t", "S=131 L=204 D=64 E=64");
+        agrees(&g, &inputs(&g));
+        let p = plan(&g, &PlanOptions::default());
+        let target = Target::parse("sm_90a").expect("a target of the table");
+        let program = plan_to_program(&p, target, &Schedule::default()).expect("it lowers");
+        let words = program.kernels.iter().flat_map(|k| &k.arrays).any(|a| a.name == "words");
+        assert_eq!(words, shared, "{counter}");
+    }
+}
+
 /// Few rows, and terms that several blocks share.
 #[test]
 fn few_rows_and_shared_terms() {

@@ -44,7 +44,7 @@ fn chain(cx: &Lowering, defines: &[&Define], stmt: usize) -> Option<Chain> {
     let found = is_on(cx.target).then(|| fold_pattern::recognise(cx.graph, &cx.facts, d, &home));
     let mut chain = found?.ok()?;
     chain.outer.stmts[0].stmt = stmt;
-    chain.inner.stmts[0].stmt = stmt;
+    chain.products.iter_mut().for_each(|p| p.shape.stmts[0].stmt = stmt);
     let beside = beside.iter().map(|r| fold_beside::of(cx.graph, d, &chain, r));
     chain.beside = beside.collect::<Result<_, _>>().ok()?;
     Some(chain)
@@ -115,10 +115,11 @@ impl Layout {
 
     /// Why a block cannot have this layout, if it cannot.
     fn why_not(&self, chain: &Chain, target: &Target) -> Option<String> {
-        let [_, terms, _, columns] = chain.sizes();
+        let columns = chain.sizes()[3];
         let (rows, step, stages) = (self.rows as i64, self.step as i64, self.stages as i64);
         let lines = |n: i64| (n + LINE - 1) / LINE * LINE;
-        let (terms, across) = (lines(terms), lines(columns));
+        let terms: i64 = chain.products.iter().map(|p| lines(p.shape.folds[0].terms())).sum();
+        let across = lines(columns);
         let registers = columns / 2 + step / 2 + step / 4 * chain.pieces as i64 + OTHERS;
         if registers > self.registers() as i64 {
             return Some(format!("{registers} registers for a thread that has {}", self.registers()));
@@ -197,8 +198,8 @@ fn tile(k: &PlanKernel, chain: &Chain, layout: Layout, target: &Target) -> Tile 
     let groups = block / 64;
     let batch = ContractShape::points(&chain.outer.batch);
     let tiles = (rows + block as i64 - 1) / block as i64;
-    // Members of the batch whose longest rows come first together: a wave of blocks has them.
-    let fills = |n: &i64| batch % n == 0 && n * tiles >= target.sms as i64;
+    // Members of the batch, its last, whose longest rows come first together: two waves of blocks have them.
+    let fills = |n: &i64| n * tiles >= 2 * target.sms as i64;
     let together = if chain.grows() { (1..=batch).find(fills).unwrap_or(batch) } else { 1 };
     Tile {
         name: k.name.clone(),

@@ -50,6 +50,7 @@ mod fold_boxes;
 mod fold_exact;
 pub mod fold_form;
 mod fold_loop;
+mod fold_matrix;
 mod fold_parts;
 pub mod fold_pattern;
 mod fold_scores;

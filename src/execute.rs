@@ -33,6 +33,36 @@ pub struct Compiled {
     variants: Variants,
     notes: Vec<String>,
     times: CompileTimes,
+    origin: Origin,
+}
+
+/// Where a configuration comes from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Origin {
+    /// Nothing was said and nothing is known: the forms choose.
+    #[default]
+    Own,
+    /// Settings, a form or a way to fuse that the caller gave.
+    Given,
+    /// The record of this op, shape and device, with its time in microseconds.
+    Record(f64),
+    /// The record of this other shape, of which the model thinks no worse than of the forms' own choice.
+    NearestRecord(String),
+    /// The lock file, with the time that it holds.
+    Lock(f64),
+}
+
+impl Origin {
+    /// `own`, `given`, `record`, `nearest record` or `lock`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Origin::Own => "own",
+            Origin::Given => "given",
+            Origin::Record(_) => "record",
+            Origin::NearestRecord(_) => "nearest record",
+            Origin::Lock(_) => "lock",
+        }
+    }
 }
 
 /// Where the time of a compile went.
@@ -103,6 +133,7 @@ impl Compiled {
             variants: Variants::default(),
             notes: Vec::new(),
             times: CompileTimes::default(),
+            origin: Origin::Own,
         })
     }
 
@@ -136,6 +167,7 @@ impl Compiled {
             variants: Variants::default(),
             notes,
             times,
+            origin: Origin::Own,
         })
     }
 
@@ -145,6 +177,16 @@ impl Compiled {
 
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Where its configuration comes from.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    pub(crate) fn with_origin(mut self, origin: Origin) -> Compiled {
+        self.origin = origin;
+        self
     }
 
     /// The same with more to say.
@@ -309,12 +351,7 @@ impl Compiled {
 
     /// Alignment in bytes that the program was compiled for, by argument.
     pub fn alignment(&self) -> BTreeMap<String, u32> {
-        let graph = self.bound.graph();
-        // Accesses are at most 16 bytes wide; an alignment that is not said is an element's, or for results any.
-        let wanted = |t: &Tensor, unsaid: u32| if t.align == 0 { unsaid } else { t.align.min(16) };
-        let made = graph.outputs.iter().map(|o| (o.name.clone(), wanted(graph.tensor(o.tensor), 16)));
-        let given = graph.tensors.iter().filter(|t| is_given(t));
-        made.chain(given.map(|t| (t.name.clone(), wanted(t, t.dtype.bits().div_ceil(8))))).collect()
+        self.bound.alignment()
     }
 
     pub(crate) fn variants(&self) -> &Variants {

@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::execute::{Compiled, is_given};
+use crate::execute::{Compiled, Origin, is_given};
 use crate::pipeline::{self, Fusion, Level, Options};
 use girih_compiler::ir::graph::{Graph, ScalarId, Tensor, TensorId};
 use girih_compiler::ir::plan::{Form, Plan};
@@ -306,6 +306,11 @@ impl Op {
         self
     }
 
+    /// How much is fused.
+    pub fn chosen_fusion(&self) -> Fusion {
+        self.fusion
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -396,6 +401,16 @@ impl BoundOp {
         other
     }
 
+    /// Alignment in bytes that programs are made for, by argument.
+    pub fn alignment(&self) -> BTreeMap<String, u32> {
+        let graph = self.graph();
+        // Accesses are at most 16 bytes wide; an alignment that is not said is an element's, or for results any.
+        let wanted = |t: &Tensor, unsaid: u32| if t.align == 0 { unsaid } else { t.align.min(16) };
+        let made = graph.outputs.iter().map(|o| (o.name.clone(), wanted(graph.tensor(o.tensor), 16)));
+        let given = self.inputs().map(|t| (t.name.clone(), wanted(t, t.dtype.bits().div_ceil(8))));
+        made.chain(given).collect()
+    }
+
     pub fn warnings(&self, color: bool) -> String {
         girih_dsl::render(self.op.kernel.sources(), &self.warnings, color)
     }
@@ -443,7 +458,8 @@ impl BoundOp {
     pub fn compile(&self, device: &Device) -> Result<Compiled> {
         let said = !self.op.schedule.kernels.is_empty() || self.op.form.is_some();
         if said || self.op.fusion != Fusion::default() || matches!(device, Device::Reference) {
-            return self.compile_as_is(device);
+            let origin = if matches!(device, Device::Reference) { Origin::Own } else { Origin::Given };
+            return Ok(self.compile_as_is(device)?.with_origin(origin));
         }
         crate::tune::choose::compile(self, device)
     }

@@ -42,19 +42,23 @@ pub struct Row {
     pub parts: Vec<(String, f64)>,
 }
 
-const STYLE: &str = "body{font:14px/1.4 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}\
+const STYLE: &str = ":root{color-scheme:light dark;--ink:#222;--paper:#fff;--soft:#f4f4f4;--rule:#ddd;--axis:#bbb;--dot:#36c}\
+@media (prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#181818;--soft:#242424;--rule:#444;--axis:#666;--dot:#7af}}\
+body{font:14px/1.4 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:var(--ink);background:var(--paper)}\
 h1{font-size:20px}h2{font-size:16px;margin-top:2em}table{border-collapse:collapse;width:100%}\
-td,th{text-align:left;padding:2px 8px;border-bottom:1px solid #ddd;vertical-align:top}td.n{text-align:right}\
-pre{background:#f4f4f4;padding:1em;overflow-x:auto}svg{background:#fafafa;border:1px solid #ddd;margin:4px}\
-.best{fill:#c00}.model{fill:#292}.fixed{fill:#93c}.dot{fill:#36c;fill-opacity:.6}.own{fill:#e90}text{font:11px sans-serif;fill:#333}line{stroke:#bbb}";
+td,th{text-align:left;padding:2px 8px;border-bottom:1px solid var(--rule);vertical-align:top;overflow-wrap:anywhere}\
+td.n{text-align:right;white-space:nowrap}pre{background:var(--soft);padding:1em;overflow-x:auto}\
+svg{background:var(--soft);border:1px solid var(--rule);margin:4px;max-width:100%}\
+.best{fill:#d22}.model{fill:#2a2}.fixed{fill:#a4e}.dot{fill:var(--dot);fill-opacity:.6}.own{fill:#e90}\
+text{font:11px sans-serif;fill:var(--ink)}line{stroke:var(--axis)}line.roof{stroke:var(--ink)}";
 
-/// The page.
+/// The page: HTML that is well-formed XML as well.
 pub fn page(t: &Tuning) -> String {
     let mut s = String::new();
     let title = escape(&t.title);
     let _ = write!(
         s,
-        "<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"/><title>{title}</title><style>{STYLE}</style></head><body>"
     );
     let _ = write!(s, "<h1>{title}</h1><p>{}</p>", escape(&t.device));
     winner(t, &mut s);
@@ -74,11 +78,44 @@ pub fn page(t: &Tuning) -> String {
     let points: Vec<_> = timed(t).map(|(i, r, us)| (r.predicted, us, i)).collect();
     scatter(t, &points, ("predicted us", "measured us"), &[], &mut s);
     table(t, &mut s);
-    s
+    s + "</body></html>\n"
 }
 
+/// What a person may have written, as text: markup becomes entities, and what XML does not know a place-holder.
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    let known = |c: char| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c };
+    let text: String = text.chars().map(known).collect();
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Pixels of a letter of the charts' font, on the wide side.
+const LETTER: f64 = 6.5;
+
+/// As much of a text as a width holds.
+fn fitted(text: &str, width: f64) -> String {
+    let room = (width / LETTER).max(1.0) as usize;
+    match text.chars().count() <= room {
+        true => escape(text),
+        false => escape(&(text.chars().take(room - 1).collect::<String>() + "…")),
+    }
+}
+
+/// A row of a table.
+fn cells(s: &mut String, cells: &[(&str, String)]) {
+    *s += "<tr>";
+    for (class, text) in cells {
+        let _ = match *class {
+            "" => write!(s, "<td>{text}</td>"),
+            class => write!(s, "<td class=\"{class}\">{text}</td>"),
+        };
+    }
+    *s += "</tr>";
+}
+
+fn heads(s: &mut String, names: &[&str]) {
+    *s += "<table><tr>";
+    names.iter().for_each(|n| *s += &format!("<th>{n}</th>"));
+    *s += "</tr>";
 }
 
 fn timed(t: &Tuning) -> impl Iterator<Item = (usize, &Row, f64)> {
@@ -131,14 +168,12 @@ fn winner(t: &Tuning, s: &mut String) {
         };
     }
     if let Some(own) = t.default.map(|d| &t.rows[d]).filter(|r| r.us.is_some()) {
-        let _ = write!(
-            s,
-            "<h2>Why it won</h2><table><tr><th>resource, by the model<th>winner, us a wave<th>own choice, us a wave"
-        );
+        *s += "<h2>Why it won</h2>";
+        heads(s, &["resource, by the model", "winner, us a wave", "own choice, us a wave"]);
         for (name, part) in &best.parts {
             let other = own.parts.iter().find(|p| p.0 == *name).map_or(0.0, |p| p.1);
             let mark = if part * 1.05 < other { " (less)" } else { "" };
-            let _ = write!(s, "<tr><td>{}<td class=n>{part:.2}{mark}<td class=n>{other:.2}", escape(name));
+            cells(s, &[("", escape(name)), ("n", format!("{part:.2}{mark}")), ("n", format!("{other:.2}"))]);
         }
         let _ = write!(s, "</table>");
     }
@@ -166,9 +201,12 @@ fn against(t: &Tuning, name: &str, s: &mut String) {
     let step = (WIDTH - 2.0 * EDGE) / values.len().max(1) as f64;
     open(s, name);
     axis(s, lo, hi);
+    let every = ((values.len() as f64 * 3.0 * LETTER) / (WIDTH - 2.0 * EDGE)).ceil().max(1.0) as usize;
     for (i, v) in values.iter().enumerate() {
         let x = EDGE + step * (i as f64 + 0.5);
-        let _ = write!(s, "<text x={x:.0} y={:.0} text-anchor=middle>{}</text>", HEIGHT - 24.0, escape(v));
+        if i % every == 0 {
+            label(s, x, HEIGHT - 24.0, &fitted(v, step * every as f64));
+        }
         for (at, r, us) in timed(t).filter(|x| of(x.1) == *v) {
             let shift = (at % 7) as f64 - 3.0;
             dot(s, x + shift * 2.0, place(us), class(t, at), &format!("{} {us:.2} us", r.label));
@@ -178,15 +216,32 @@ fn against(t: &Tuning, name: &str, s: &mut String) {
 }
 
 fn open(s: &mut String, title: &str) {
-    let _ = write!(s, "<svg width={WIDTH} height={HEIGHT}><text x=8 y=16>{}</text>", escape(title));
+    let _ = write!(
+        s,
+        "<svg xmlns=\"{SVG}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\"><text x=\"8\" y=\"16\">{}</text>",
+        fitted(title, WIDTH - 16.0)
+    );
+}
+
+/// A name that XML wants; nothing is loaded from there.
+const SVG: &str = "http://www.w3.org/2000/svg";
+
+/// A text in the middle of a place.
+fn label(s: &mut String, x: f64, y: f64, text: &str) {
+    let _ = write!(s, "<text x=\"{x:.0}\" y=\"{y:.0}\" text-anchor=\"middle\">{text}</text>");
+}
+
+fn line(s: &mut String, class: &str, [x1, y1, x2, y2]: [f64; 4]) {
+    let _ =
+        write!(s, "<line class=\"{class}\" x1=\"{x1:.0}\" y1=\"{y1:.0}\" x2=\"{x2:.0}\" y2=\"{y2:.0}\"/>");
 }
 
 fn axis(s: &mut String, lo: f64, hi: f64) {
     for part in [0.0, 0.5, 1.0] {
         let y = HEIGHT - EDGE - part * (HEIGHT - 2.0 * EDGE);
         let v = lo * (hi / lo).powf(part);
-        let _ = write!(s, "<line x1={EDGE} x2={:.0} y1={y:.0} y2={y:.0} />", WIDTH - 8.0);
-        let _ = write!(s, "<text x=4 y={:.0}>{}</text>", y + 4.0, short(v));
+        line(s, "axis", [EDGE, y, WIDTH - 8.0, y]);
+        let _ = write!(s, "<text x=\"4\" y=\"{:.0}\">{}</text>", y + 4.0, short(v));
     }
 }
 
@@ -204,7 +259,7 @@ fn dot(s: &mut String, x: f64, y: f64, class: &str, title: &str) {
     let r = if class == "dot" { 3 } else { 5 };
     let _ = write!(
         s,
-        "<circle cx={x:.1} cy={y:.1} r={r} class={class}><title>{}</title></circle>",
+        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r}\" class=\"{class}\"><title>{}</title></circle>",
         escape(title)
     );
 }
@@ -234,19 +289,12 @@ fn scatter(
     axis(s, y0, y1);
     for part in [0.0, 0.5, 1.0] {
         let x = x0 * (x1 / x0).powf(part);
-        let _ =
-            write!(s, "<text x={:.0} y={:.0} text-anchor=middle>{}</text>", px(x), HEIGHT - 24.0, short(x));
+        // The last one would stand beyond the edge.
+        label(s, px(x).min(WIDTH - 24.0), HEIGHT - 24.0, &short(x));
     }
     for pair in roof.windows(2) {
         let [(a, b), (c, d)] = [pair[0], pair[1]];
-        let _ = write!(
-            s,
-            "<line x1={:.0} y1={:.0} x2={:.0} y2={:.0} style='stroke:#333' />",
-            px(a),
-            py(b),
-            px(c),
-            py(d)
-        );
+        line(s, "roof", [px(a), py(b), px(c), py(d)]);
     }
     for (x, y, i) in points {
         dot(s, px(*x), py(*y), class(t, *i), &t.rows[*i].label);
@@ -284,26 +332,50 @@ fn table(t: &Tuning, s: &mut String) {
         let us = |i: usize| t.rows[i].us.unwrap_or(f64::INFINITY);
         us(a).total_cmp(&us(b)).then(a.cmp(&b))
     });
-    let best = t.best.and_then(|b| t.rows[b].us);
-    let _ = write!(s, "<h2>All candidates</h2><table><tr><th>us<th>predicted<th>settings<th>why not");
+    let best = t.best.map(|b| &t.rows[b]);
+    *s += "<h2>All candidates</h2>";
+    heads(s, &["us", "predicted", "settings", "why not"]);
     for r in order.into_iter().map(|i| &t.rows[i]) {
         let us = r.us.map_or("-".into(), |v| format!("{v:.2}"));
-        let why = match (&r.failure, r.us, best) {
-            (Some(f), _, _) => escape(f),
-            (None, Some(us), Some(best)) if us > best => format!("{:.1}% slower", 100.0 * (us / best - 1.0)),
-            _ => String::new(),
-        };
-        let label = escape(&r.label);
-        let _ = write!(s, "<tr><td class=n>{us}<td class=n>{:.2}<td>{label}<td>{why}", r.predicted);
+        cells(
+            s,
+            &[
+                ("n", us),
+                ("n", format!("{:.2}", r.predicted)),
+                ("", escape(&r.label)),
+                ("", why_not(r, best)),
+            ],
+        );
     }
-    let _ = write!(s, "</table>");
+    *s += "</table>";
     if !t.pruned.is_empty() {
-        let _ = write!(s, "<h2>Left out without compiling</h2><table><tr><th>points<th>why");
+        *s += "<h2>Left out without compiling</h2>";
+        heads(s, &["points", "why"]);
         for (why, n) in &t.pruned {
-            let _ = write!(s, "<tr><td class=n>{n}<td>{}", escape(why));
+            cells(s, &[("n", n.to_string()), ("", escape(why))]);
         }
-        let _ = write!(s, "</table>");
+        *s += "</table>";
     }
+}
+
+/// What a candidate lost by: its failure, or how much slower it is and what the model says that it waits for more than the winner.
+fn why_not(r: &Row, best: Option<&Row>) -> String {
+    if let Some(f) = &r.failure {
+        return escape(f);
+    }
+    let (Some(us), Some((best, winner))) = (r.us, best.and_then(|b| Some((b, b.us?)))) else {
+        return String::new();
+    };
+    if us <= winner {
+        return String::new();
+    }
+    let more = |(name, part): &(String, f64)| {
+        let other = best.parts.iter().find(|p| p.0 == *name).map_or(0.0, |p| p.1);
+        (part > &(other * 1.1)).then(|| (part - other, name.clone()))
+    };
+    let most = r.parts.iter().filter_map(more).max_by(|a, b| a.0.total_cmp(&b.0));
+    let most = most.map_or(String::new(), |(_, name)| format!(", more for {}", escape(&name)));
+    format!("{:.1}% slower{most}", 100.0 * (us / winner - 1.0))
 }
 
 /// Spearman's rank correlation; `None` for fewer than three pairs, or where one side is all alike.
@@ -359,6 +431,7 @@ mod tests {
             bytes: 100.0,
             flop: 1000.0,
             failure: us.is_none().then(|| "spills".to_string()),
+            parts: vec![("y: L2 cache".into(), us.unwrap_or(0.0))],
             ..Row::default()
         };
         let t = Tuning {
@@ -371,9 +444,101 @@ mod tests {
         };
         let text = page(&t);
         assert!(text.contains("2.00 us") && text.contains("50.0% less") && text.contains("spills"), "{text}");
-        assert!(!text.contains("http") && !text.contains("<b>\"") && !text.contains("= 16 <b>"), "{text}");
+        let loads = text.replace(SVG, "");
+        assert!(!loads.contains("http") && !loads.contains("src=") && !loads.contains("= 16 <b>"), "{text}");
+        assert!(text.contains("more for y: L2 cache"), "{text}");
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
         assert_eq!(text.matches("<svg").count(), text.matches("</svg>").count());
-        page(&Tuning::default());
+        for t in [t, crowded(), Tuning::default()] {
+            let text = page(&t);
+            well_formed(&text);
+            inside(&text);
+        }
+    }
+
+    /// Long names, many values, and markup in all texts.
+    fn crowded() -> Tuning {
+        let row = |i: usize| Row {
+            label: format!("y.block m = {i} & <i>\"x\"</i> \u{1}"),
+            settings: vec![
+                (
+                    format!("a kernel with a very long name.block {}", "m".repeat(60)),
+                    format!("swizzle({i}00000)"),
+                ),
+                ("y.stages".into(), (i % 5).to_string()),
+            ],
+            us: (i % 7 != 3).then_some(1.5f64.powi(i as i32)),
+            predicted: 0.001 * i as f64,
+            bytes: 1e9 * i as f64,
+            flop: 1e12,
+            failure: (i % 7 == 3).then(|| "<&>".to_string()),
+            ..Row::default()
+        };
+        let rows = (0..40).map(row).collect();
+        let pruned = vec![("a < b & c".to_string(), 4)];
+        Tuning {
+            rows,
+            best: Some(0),
+            default: Some(5),
+            model: Some(6),
+            fixed: Some(7),
+            pruned,
+            peaks: (4e12, 8e14),
+            ..Tuning::default()
+        }
+    }
+
+    /// Every tag is closed in order, every attribute stands in quotes, no markup is left in texts.
+    fn well_formed(page: &str) {
+        let mut open: Vec<&str> = Vec::new();
+        let mut rest = page.strip_prefix("<!doctype html>").expect("it begins so").trim_end();
+        while let Some(at) = rest.find('<') {
+            assert!(!rest[..at].contains('>'), "{}", &rest[..at]);
+            let end = at + rest[at..].find('>').expect("a tag ends");
+            let tag = &rest[at + 1..end];
+            assert!(!tag.contains('<'), "{tag}");
+            let name = tag.split([' ', '/']).next().unwrap();
+            match tag.strip_prefix('/') {
+                Some(closed) => assert_eq!(open.pop(), Some(closed), "{tag}"),
+                None if tag.ends_with('/') => {}
+                None => open.push(name),
+            }
+            assert_eq!(tag.matches('=').count() * 2, tag.matches('"').count(), "{tag}");
+            rest = &rest[end + 1..];
+        }
+        assert!(open.is_empty() && rest.is_empty(), "{open:?} {rest}");
+    }
+
+    /// What charts hold lies inside of them, texts with their width.
+    fn inside(page: &str) {
+        let number = |tag: &str, name: &str| {
+            let from = tag.split(&format!(" {name}=\"")).nth(1)?;
+            from.split('"').next()?.parse::<f64>().ok()
+        };
+        let mut shapes = 0;
+        for part in page.split("<svg").skip(1) {
+            let chart = part.split("</svg>").next().unwrap();
+            for tag in chart.split('<').skip(1) {
+                for (names, most) in [(["x", "x1", "x2", "cx"], WIDTH), (["y", "y1", "y2", "cy"], HEIGHT)] {
+                    for n in names.iter().filter_map(|n| number(tag, n)) {
+                        assert!((0.0..=most).contains(&n), "{tag}");
+                        shapes += 1;
+                    }
+                }
+                if let (true, Some(x)) = (tag.starts_with("text"), number(tag, "x")) {
+                    let text = tag.split('>').nth(1).unwrap();
+                    let letters = text
+                        .replace("&quot;", "q")
+                        .replace("&lt;", "q")
+                        .replace("&gt;", "q")
+                        .replace("&amp;", "q");
+                    let wide = letters.chars().count() as f64 * LETTER;
+                    let half = tag.contains("middle");
+                    let (from, to) = if half { (x - wide / 2.0, x + wide / 2.0) } else { (x, x + wide) };
+                    assert!(from >= -LETTER && to <= WIDTH + LETTER, "{tag}");
+                }
+            }
+        }
+        assert!(shapes > 10, "{shapes}");
     }
 }

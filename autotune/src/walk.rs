@@ -6,7 +6,7 @@
 //! walked once and counted as often as it runs. What depends on data counts as half taken.
 
 use girih_compiler::ir::simt::*;
-use girih_compiler::vocab::dtype::Value;
+use girih_compiler::vocab::dtype::{DType, Value};
 use girih_compiler::vocab::func::FUNCS;
 
 /// Counts of a whole block.
@@ -44,6 +44,8 @@ type Known = Option<[i64; LANES.len()]>;
 
 /// Trips of a loop whose bounds are not known.
 const UNKNOWN_TRIPS: f64 = 8.0;
+/// How often what is noted as an exception happens.
+const EXCEPTION: f64 = 0.001;
 /// Rounds of a `While` that are followed one by one.
 const FOLLOWED: u32 = 32;
 
@@ -414,8 +416,7 @@ impl<'k> Walk<'k> {
             None => {
                 // Guards are mostly true; a choice is made one way or the other.
                 let share = match otherwise.is_empty() {
-                    // What a fast path left over: mostly nothing.
-                    true if self.k.rare => 0.0,
+                    true if self.is_exception(cond) => EXCEPTION,
                     true => 0.9,
                     false => 0.5,
                 };
@@ -424,6 +425,23 @@ impl<'k> Walk<'k> {
                 self.forget(then);
                 self.forget(otherwise);
             }
+        }
+    }
+
+    /// Whether a test asks for a note that another kernel left in memory: forms do so for what is evaluated once more, as its
+    /// result was not finite.
+    fn is_exception(&self, cond: &Expr) -> bool {
+        match cond {
+            Expr::And(a, b) => self.is_exception(a) || self.is_exception(b),
+            Expr::Compare(CmpOp::Ne, a, b) => {
+                let word = |p: &ParamId| {
+                    let kind = &self.k.params[p.0 as usize].kind;
+                    matches!(kind, ParamKind::Pointer { dtype: DType::I32, written: false, .. })
+                };
+                matches!(&**a, Expr::Load(Mem::Global(p), _) if word(p))
+                    && matches!(**b, Expr::Lit(Value::I32(0)))
+            }
+            _ => false,
         }
     }
 

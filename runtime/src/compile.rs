@@ -1,9 +1,10 @@
 //! Source to cubin through the cache.
 
 use crate::cache::Cache;
+use crate::child;
 use crate::error::Result;
 use crate::locate;
-use crate::nvrtc::{self, CompileReport, Compiled, Nvrtc};
+use crate::nvrtc::{self, CompileReport, Compiled};
 use std::time::Instant;
 
 /// A cubin, and whether NVRTC was needed.
@@ -24,7 +25,7 @@ pub fn cubin(program: &str, source: &str, arch: &str, cache: &Cache) -> Result<C
         let report = CompileReport { time: start.elapsed(), ..CompileReport::parse(&log) };
         return Ok(Cubin { code, report, from_cache: true, note: None });
     }
-    let Compiled { cubin: code, report } = Nvrtc::get()?.compile(program, source, arch)?;
+    let Compiled { cubin: code, report } = child::compile(program, source, arch)?;
     let kept = cache.put(&key, &pack(&report.log, &code));
     let note = match (kept, cache.note()) {
         (Err(e), _) => Some(format!("the cache could not keep the cubin: {e}")),

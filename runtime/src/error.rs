@@ -21,6 +21,8 @@ pub enum Error {
     UnknownArch { arch: String, known: Vec<u32>, version: (i32, i32) },
     /// NVRTC refused the source.
     Compile(Box<CompileError>),
+    /// NVRTC crashed, or did not end in time, in the process that it was given.
+    CompilerDied { program: String, path: PathBuf, how: String },
     /// A driver call failed.
     Driver { call: &'static str, name: String, text: String },
     /// An argument of a launch does not fit, by the user's name.
@@ -91,6 +93,12 @@ impl fmt::Display for Error {
                 )
             }
             Error::Compile(e) => write!(f, "{e}"),
+            Error::CompilerDied { program, path, how } => write!(
+                f,
+                "NVRTC {how} while it compiled {program}: {}. Nothing was kept. Try another NVRTC (GIRIH_NVRTC), or other settings \
+                 (--schedule, a tile block), and report it with the .tile file; GIRIH_COMPILE_LIMIT gives it more seconds",
+                path.display()
+            ),
             Error::Driver { call, name, text } => write!(f, "{call} failed: {name} ({text})"),
             Error::Argument { name, what } => write!(f, "argument {name}: {what}"),
             Error::Resource { kernel, what, needs, has } => {

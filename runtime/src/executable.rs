@@ -23,7 +23,7 @@ struct Loaded {
     program: Arc<Program>,
     report: CompileReport,
     kernels: Vec<LoadedKernel>,
-    module: Module,
+    module: Arc<Module>,
 }
 
 /// A kernel as the driver wants it launched.
@@ -85,10 +85,25 @@ impl Executable {
         for kernel in &program.kernels {
             check_limits(kernel, device)?;
         }
-        let module = Module::load(device, &cubin.code)?;
+        let module = Arc::new(Module::load(device, &cubin.code)?);
         let _entered = device.enter()?;
         let kernels = program.kernels.iter().map(|k| load_kernel(&module, k)).collect::<Result<_>>()?;
         Ok(Executable(Arc::new(Loaded { program, report: cubin.report.clone(), kernels, module })))
+    }
+
+    /// The same code launched by another program, whose kernels are these but for what is given at launch.
+    pub fn with_program(&self, program: Arc<Program>) -> Result<Executable> {
+        if program.kernels.len() != self.0.kernels.len() {
+            return Err(Error::argument(&program.name, "its kernels are not those that are loaded"));
+        }
+        for kernel in &program.kernels {
+            check_limits(kernel, self.device())?;
+        }
+        let kernels =
+            self.0.kernels.iter().zip(&program.kernels).map(|(k, p)| LoadedKernel { grid: p.grid, ..*k });
+        let kernels = kernels.collect();
+        let (report, module) = (self.0.report.clone(), self.0.module.clone());
+        Ok(Executable(Arc::new(Loaded { program, report, kernels, module })))
     }
 
     pub fn program(&self) -> &Program {

@@ -2,6 +2,7 @@
 
 pub mod buffer;
 pub mod cache;
+pub mod child;
 pub mod clocks;
 pub mod compile;
 pub mod device;

@@ -50,6 +50,9 @@ pub enum Command {
     /// Compile and measure for `tune`, which starts it
     #[command(hide = true)]
     TuneWorker,
+    /// Compile for another girih, which starts it
+    #[command(hide = true)]
+    CompileWorker,
     /// Report driver, GPUs, NVRTC and cache, and what is wrong
     Doctor {
         /// For programs to read
@@ -211,7 +214,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub budget: Option<Duration>,
     /// Stop after so many configurations were measured
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub trials: Option<u32>,
     /// Only the i-th of n parts of the space, for a job over several machines: 1/4
     #[arg(long, value_name = "I/N", value_parser = shard)]
@@ -226,7 +229,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// Measure every configuration that is left after pruning, at most so many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub exhaustive: Option<u32>,
     /// For inputs, and for ties in the search
     #[arg(long, default_value_t = 0)]

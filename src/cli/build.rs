@@ -5,9 +5,9 @@ use super::args::BuildArgs;
 use girih::{Device, Result, package};
 
 pub fn build(args: &BuildArgs) -> Result<Outcome> {
-    let ops = super::tune::points(&args.op)?;
+    let points = super::tune::covered(&args.op)?;
     let target = args.op.target.map_or_else(|| Device::sim().target(), Ok)?;
-    for file in package::build(&ops, &args.op.file, target, &args.out)? {
+    for file in package::build(&points, &args.op.file, target, &args.out)? {
         super::print(&format!("{}\n", file.display()));
     }
     Ok(Outcome::Right)

@@ -8,7 +8,7 @@ use girih::pipeline::Level;
 use girih::{BoundOp, Device, Error, Result};
 use girih_compiler::ir::graph_text;
 use girih_compiler::pass::graph_to_plan::{PlanOptions, egraph_text};
-use girih_runtime::nvrtc::Nvrtc;
+use girih_runtime::child;
 use std::path::Path;
 
 /// Plans that `emit --stage plan` speaks of.
@@ -58,10 +58,10 @@ fn emitted(bound: &BoundOp, name: &str, device: &Device, stage: StageArg) -> Res
     let lowered = compiled.lowered().ok_or_else(|| Error::Refused("nothing was lowered".into()))?;
     let target = device.target()?.name;
     if stage == StageArg::Sass {
-        let cubin = Nvrtc::get()?.compile(name, &lowered.cuda, target)?.cubin;
+        let cubin = child::compile(name, &lowered.cuda, target)?.cubin;
         return disassembled(&cubin);
     }
-    Ok(Nvrtc::get()?.ptx(name, &lowered.cuda, target)?)
+    Ok(child::ptx(name, &lowered.cuda, target)?)
 }
 
 /// The text of a cubin by cuobjdump: the one that `GIRIH_CUOBJDUMP` names, or of the search path.

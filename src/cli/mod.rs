@@ -15,6 +15,7 @@ use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// How a command ended.
 pub enum Outcome {
@@ -60,7 +61,32 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Seconds that NVRTC may take for one program.
+const COMPILE_LIMIT: u64 = 300;
+
+/// A crash or a hang of NVRTC costs a child. The tuner's workers are children themselves, with limits of their own.
+fn compile_in_children(command: &Command) {
+    if matches!(command, Command::TuneWorker | Command::CompileWorker) {
+        return;
+    }
+    let said = std::env::var("GIRIH_COMPILE_LIMIT").ok().and_then(|s| s.parse().ok());
+    let limit = Duration::from_secs(said.unwrap_or(COMPILE_LIMIT));
+    // 0: no child, for who looks for a fault of NVRTC itself.
+    if limit.is_zero() {
+        return;
+    }
+    if let Ok(program) = std::env::current_exe() {
+        girih_runtime::child::compile_in_children(vec![program.into(), "compile-worker".into()], limit);
+    }
+}
+
+fn compile_worker() -> girih::Result<Outcome> {
+    let served = girih_runtime::child::serve(&mut std::io::stdin().lock(), &mut std::io::stdout().lock());
+    Ok(if served.is_ok() { Outcome::Right } else { Outcome::Wrong })
+}
+
 fn run(command: Command) -> Outcome {
+    compile_in_children(&command);
     let done = match command {
         Command::Check { files } => return check::check(&files),
         Command::Fmt { files, check } => return check::fmt(&files, check),
@@ -78,6 +104,7 @@ fn run(command: Command) -> Outcome {
         Command::Build(args) => build::build(&args),
         Command::Db(command) => db::db(&command),
         Command::TuneWorker => tune::worker(),
+        Command::CompileWorker => compile_worker(),
     };
     done.unwrap_or_else(|e| {
         let _ = writeln!(std::io::stderr(), "{e}");

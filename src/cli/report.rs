@@ -1,6 +1,6 @@
 //! What `girih run` tells: for people, and with `--json` for programs.
 
-use girih::execute::{Comparison, Compiled, Ran};
+use girih::execute::{Comparison, Compiled, Origin, Ran};
 use girih_compiler::reference::Report as Right;
 use girih_compiler::vocab::dtype::DType;
 use serde::Serialize;
@@ -20,9 +20,29 @@ pub struct Report {
     seconds: f64,
     bytes: i64,
     gb_per_s: f64,
+    /// Nothing of it on the reference, which compiles nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choice: Option<ChoiceRow>,
     compile: CompileRow,
     checks: Vec<CheckRow>,
     notes: Vec<String>,
+}
+
+/// What was chosen, and by whom.
+#[derive(Serialize)]
+struct ChoiceRow {
+    /// `own` (the forms chose), `given`, `record`, `nearest record` or `lock`
+    origin: &'static str,
+    /// How much is fused: `searched`, `direct`, `apart`, `plan 2`
+    fusion: String,
+    /// Settings, a line each; what is not here the forms chose.
+    settings: Vec<String>,
+    /// Microseconds of the record or lock when it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tuned_us: Option<f64>,
+    /// The shape of the nearest record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tuned_at: Option<String>,
 }
 
 /// Seconds of the compile.
@@ -103,6 +123,7 @@ impl Report {
             seconds,
             bytes,
             gb_per_s: if seconds > 0.0 { bytes as f64 / seconds / 1e9 } else { 0.0 },
+            choice: c.lowered().map(|_| choice_row(c)),
             compile: compile_row(c),
             checks: checks.iter().map(check_row).collect(),
             notes: ran.notes.clone(),
@@ -179,6 +200,23 @@ impl LaunchRow {
             let _ = write!(s, ", {r} registers");
         }
         s
+    }
+}
+
+fn choice_row(c: &Compiled) -> ChoiceRow {
+    let (op, origin) = (c.bound().op(), c.origin());
+    ChoiceRow {
+        origin: origin.name(),
+        fusion: op.chosen_fusion().name(),
+        settings: op.settings().to_string().lines().map(str::to_string).collect(),
+        tuned_us: match origin {
+            Origin::Record(us) | Origin::Lock(us) => Some(*us),
+            _ => None,
+        },
+        tuned_at: match origin {
+            Origin::NearestRecord(shape) => Some(shape.clone()),
+            _ => None,
+        },
     }
 }
 

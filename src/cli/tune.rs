@@ -5,6 +5,7 @@ use super::args::{OpArgs, TuneArgs};
 use super::run::choose;
 use girih::bench::{self, kinds};
 use girih::device::DeviceName;
+use girih::package::Point;
 use girih::tune::run::{self, Progress, Request, Tuned, one_line};
 use girih::tune::worker::{Nothing, serve};
 use girih::tune::{lock, profile, store};
@@ -111,25 +112,32 @@ fn between(tuned: &[(Op, Tuned)]) -> Result<()> {
 
 /// The op at the sizes that are given, else at each point of its profiles.
 pub fn points(args: &OpArgs) -> Result<Vec<Op>> {
+    Ok(covered(args)?.into_iter().map(|p| p.op).collect())
+}
+
+/// The same with the sizes that each point stands for, but for those that are given.
+pub fn covered(args: &OpArgs) -> Result<Vec<Point>> {
     let op = choose(args)?;
     let given = |name: &str| args.dims.iter().any(|d| d.0 == name) || args.consts.iter().any(|c| c.0 == name);
+    let is_size = |name: &str| op.ast().sizes.iter().any(|s| s.name.text == name);
     let with = |point: &profile::Point| {
         point.iter().filter(|(name, _)| !given(name)).fold(op.clone(), |op, (name, value)| {
-            let size = op.ast().sizes.iter().any(|s| s.name.text == *name);
             match value.parse() {
-                Ok(n) if size => op.dim(name, n),
+                Ok(n) if is_size(name) => op.dim(name, n),
                 _ => op.constant(name, value),
             }
         })
     };
-    let mut made: Vec<Op> = Vec::new();
-    for point in profile::points(op.kernel(), op.name()) {
-        let op = with(&point);
-        if !made.iter().any(|m| bound_alike(m, &op)) {
-            made.push(op);
+    let mut made: Vec<Point> = Vec::new();
+    for (point, around) in profile::points_and_ranges(op.kernel(), op.name()) {
+        let ranges = around.into_iter().filter(|(name, _)| is_size(name) && !given(name));
+        let point =
+            Point { op: with(&point), covers: ranges.map(|(name, (lo, hi))| (name, lo, hi)).collect() };
+        if !made.iter().any(|m| bound_alike(&m.op, &point.op)) {
+            made.push(point);
         }
     }
-    Ok(if made.is_empty() { vec![op] } else { made })
+    Ok(if made.is_empty() { vec![op.into()] } else { made })
 }
 
 fn bound_alike(a: &Op, b: &Op) -> bool {
@@ -180,7 +188,7 @@ fn tune_one(args: &TuneArgs, op: &Op, several: bool) -> Result<Tuned> {
     let Some(record) = &tuned.record else { return Err(run::all_failed(&tuned)) };
     super::print(&text(&tuned));
     if let Some(path) = &args.log {
-        log(path, &tuned, several)?;
+        log(path, op, &tuned, several)?;
     }
     if let Some(path) = &args.report {
         let path = if several { report_name(path, &tuned) } else { path.clone() };
@@ -262,7 +270,7 @@ fn text(tuned: &Tuned) -> String {
 }
 
 /// Every measurement, a JSON value a line.
-fn log(path: &std::path::Path, tuned: &Tuned, append: bool) -> Result<()> {
+fn log(path: &std::path::Path, op: &Op, tuned: &Tuned, append: bool) -> Result<()> {
     let mut text = String::new();
     for t in &tuned.found.trials {
         let (us, why) = match &t.result {
@@ -270,7 +278,7 @@ fn log(path: &std::path::Path, tuned: &Tuned, append: bool) -> Result<()> {
             Err(f) => (None, Some(f.to_string())),
         };
         let row = serde_json::json!({
-            "op": tuned.key.op, "dims": tuned.key.dims, "arguments": tuned.key.arguments,
+            "op": tuned.key.op, "dims": tuned.key.dims, "consts": op.bindings().consts, "arguments": tuned.key.arguments,
             "device": tuned.key.device, "fusion": t.configuration.fusion, "schedule": t.configuration.schedule,
             "predicted_us": t.predicted, "us": us, "calls": t.calls, "failure": why,
         });

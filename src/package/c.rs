@@ -1,12 +1,11 @@
 //! The C header of a package: tables for `girih_launch.h`, and a function that launches by sizes.
 
-use super::manifest::{ArgRow, Bucket, Manifest, ParamRow, StepRow};
+use super::law::Law;
+use super::manifest::{ArgRow, Bucket, Manifest, MapRow, ParamRow, Place, StepRow};
 use girih_compiler::vocab::dtype::DType;
 use std::fmt::Write;
 
 pub const LAUNCHER: &str = include_str!("girih_launch.h");
-
-const PART: i64 = 256;
 
 /// The header of an op.
 pub fn header(m: &Manifest) -> String {
@@ -41,6 +40,7 @@ pub fn header(m: &Manifest) -> String {
         "static const char *const girih_{name}_sizes[] = {{ {} 0 }};",
         list(m.sizes.iter().map(|n| format!("\"{n}\"")))
     );
+    ranges(m, &name, &mut s);
     let rows = (0..m.buckets.len()).map(|i| format!("GIRIH_{name}_{i}"));
     let _ = writeln!(s, "static const girih_bucket girih_{name}_buckets[] = {{");
     for (i, row) in rows.enumerate() {
@@ -49,14 +49,111 @@ pub fn header(m: &Manifest) -> String {
     let _ = writeln!(s, "}};");
     let _ = writeln!(
         s,
-        "static const girih_package girih_{name} = {{ \"{}\", {}, {}, {}, {}, girih_{name}_sizes, girih_{name}_buckets }};\n#endif",
+        "static const girih_package girih_{name} = {{ \"{}\", {}, {}, {}, {}, {}, girih_{name}_sizes, girih_{name}_ranges, girih_{name}_buckets }};\n#endif",
         m.op,
         m.sizes.len(),
         m.arguments.len(),
         m.scalars.len(),
+        m.ranges.len(),
         m.buckets.len()
     );
     s
+}
+
+/// The sizes that each range admits, and the bucket of each combination.
+fn ranges(m: &Manifest, name: &str, s: &mut String) {
+    for (i, r) in m.ranges.iter().enumerate() {
+        let row = format!("GIRIH_{name}_range{i}");
+        let _ =
+            writeln!(s, "static const int64_t {row}[] = {{ {}0 }};", ints(r.sizes.iter().flatten().copied()));
+        let _ = writeln!(s, "static const int16_t {row}_at[] = {{ {}-1 }};", ints(r.buckets.iter().copied()));
+        let laws: Vec<String> = (0..m.sizes.len())
+            .map(|at| match r.derived.get(&at) {
+                Some(l) => law(l, &format!("{row}_{at}"), s),
+                None => "{ 0, 0, 0, -1, {{ 0, 0, 0 }}, 0 }".into(),
+            })
+            .collect();
+        if !r.derived.is_empty() {
+            let _ = writeln!(s, "static const girih_law {row}_law[] = {{ {} }};", laws.join(", "));
+        }
+    }
+    let _ = writeln!(s, "static const girih_range girih_{name}_ranges[] = {{");
+    for (i, r) in m.ranges.iter().enumerate() {
+        let row = format!("GIRIH_{name}_range{i}");
+        let law = if r.derived.is_empty() { "0".to_string() } else { format!("{row}_law") };
+        let _ = writeln!(s, "    {{ {row}, {row}_at, {}, {law} }},", r.buckets.len());
+    }
+    let _ = writeln!(s, "}};");
+}
+
+/// A law's row; its table, if it has one, is written before it under this name.
+fn law(law: &Law, name: &str, s: &mut String) -> String {
+    match law {
+        Law::Terms { plus, times, factors, most } => {
+            let rows: Vec<String> =
+                factors.iter().map(|f| format!("{{ {}, {}, {} }}", f.size, f.add, f.per)).collect();
+            let rows = if rows.is_empty() { "{ 0, 0, 0 }".into() } else { rows.join(", ") };
+            let most = most.unwrap_or(i64::MAX);
+            format!("{{ {plus}, {times}, {most}, {}, {{ {rows} }}, 0 }}", factors.len())
+        }
+        Law::Table(values) => {
+            let _ =
+                writeln!(s, "static const int64_t {name}_table[] = {{ {}0 }};", ints(values.iter().copied()));
+            format!("{{ 0, 0, 0, 0, {{ {{ 0, 0, 0 }} }}, {name}_table }}")
+        }
+    }
+}
+
+/// Where the launcher keeps what a place of the manifest means: table, row, field and its bytes. A place of a kernel's map is one
+/// of each launch's.
+fn fields(place: Place, b: &Bucket) -> Vec<(&'static str, usize, String, u32)> {
+    let maps = |kernel: usize, param: usize, field: String| {
+        let all = maps(b).into_iter().enumerate();
+        let of = all.filter(move |(_, m)| m.kernel == kernel && m.param == param);
+        of.map(|(i, _)| ("MAPS", i, field.clone(), 8)).collect::<Vec<_>>()
+    };
+    match place {
+        Place::Bytes { buffer } => vec![("BUFFERS", buffer, "girih_buffer, bytes".into(), 8)],
+        Place::Grid { kernel, dim } => vec![("KERNELS", kernel, format!("girih_kernel, grid[{dim}]"), 4)],
+        Place::MapOffset { kernel, param } => maps(kernel, param, "girih_map, offset".into()),
+        Place::MapDim { kernel, param, dim } => maps(kernel, param, format!("girih_map, dims[{dim}]")),
+        Place::MapStride { kernel, param, dim } => maps(kernel, param, format!("girih_map, strides[{dim}]")),
+        Place::Argument { launch, argument } => {
+            let before: usize = launches(&b.steps).iter().take(launch).map(|l| l.1.len()).sum();
+            vec![("ARGS", before + argument, "girih_arg, value".into(), 8)]
+        }
+        Place::Count { repeat } => {
+            let steps = flat(&b.steps);
+            let mut repeats = steps.iter().enumerate().filter(|(_, s)| matches!(s, StepRow::Repeat { .. }));
+            repeats
+                .nth(repeat)
+                .map(|(i, _)| ("STEPS", i, "girih_step, a".to_string(), 8))
+                .into_iter()
+                .collect()
+        }
+        // Dims are for people; the workspace follows from the buffers.
+        Place::Dim { .. } | Place::Workspace => Vec::new(),
+    }
+}
+
+fn varying(b: &Bucket, name: &str, s: &mut String) -> usize {
+    let mut rows = Vec::new();
+    for (i, v) in b.varying.iter().enumerate() {
+        let fields = fields(v.place, b);
+        if fields.is_empty() {
+            continue;
+        }
+        let law = law(&v.law, &format!("{name}_{i}"), s);
+        for (table, row, field, bytes) in fields {
+            rows.push(format!("{{ GIRIH_{table}, {row}, offsetof({field}), {bytes}, {law} }}"));
+        }
+    }
+    let _ = writeln!(s, "static const girih_varying {name}_varying[] = {{");
+    rows.iter().for_each(|r| {
+        let _ = writeln!(s, "    {r},");
+    });
+    let _ = writeln!(s, "    {{ 0, 0, 0, 0, {{ 0, 0, 0, 0, {{ {{ 0, 0, 0 }} }}, 0 }} }} }};");
+    rows.len()
 }
 
 fn plain(name: &str) -> String {
@@ -72,70 +169,64 @@ fn ints(v: impl Iterator<Item = i64>) -> String {
 }
 
 fn bucket_row(i: usize, b: &Bucket, name: &str) -> String {
+    let varied: usize = b.varying.iter().map(|v| fields(v.place, b).len()).sum();
     let fault =
         b.buffers.iter().position(|f| f.role == "fault").filter(|_| b.faults > 0).map_or(-1, |p| p as i64);
     format!(
-        "{{ \"{}\", \"{}\", {name}_size, {}, {}, {}, {}, {fault}, {name}_buffer, {name}_kernel, {name}_map, {name}_step, {} }} /* {i} */",
+        "{{ \"{}\", \"{}\", {}, {}, {}, {}, {}, {varied}, {fault}, {name}_buffer, {name}_kernel, {name}_map, {name}_step, {name}_arg, {name}_varying }} /* {i} */",
         b.name,
         b.cubin,
         b.buffers.len(),
         b.kernels.len(),
         maps(b).len(),
-        flat_count(&b.steps),
-        placed(b).1
+        flat(&b.steps).len(),
+        launches(&b.steps).iter().map(|l| l.1.len()).sum::<usize>()
     )
 }
 
-/// Where each buffer of the launch's own lies in the workspace, and its size.
-fn placed(b: &Bucket) -> (Vec<i64>, i64) {
-    let mut at = 0;
-    let place = |f: &super::manifest::Buffer| {
-        let here = at;
-        if f.argument.is_none() {
-            at += (f.bytes.max(32) + PART - 1) / PART * PART;
-        }
-        here
-    };
-    let all = b.buffers.iter().map(place).collect();
-    (all, at)
+/// A launch's parameter that is a tensor map, and the buffer that it is over.
+struct Mapped {
+    kernel: usize,
+    param: usize,
+    buffer: u32,
+    map: MapRow,
 }
 
-/// Tensor maps: a launch's parameter and the buffer that it is over.
-fn maps(b: &Bucket) -> Vec<(u32, super::manifest::MapRow)> {
+fn maps(b: &Bucket) -> Vec<Mapped> {
     let mut found = Vec::new();
-    each_launch(&b.steps, &mut |kernel, args| {
-        for (p, a) in b.kernels[kernel].params.iter().zip(args) {
-            if let (ParamRow::TensorMap(m), ArgRow::Buffer(i)) = (p, a) {
-                found.push((*i, m.clone()));
+    for (kernel, args) in launches(&b.steps) {
+        for (param, (p, a)) in b.kernels[kernel].params.iter().zip(args).enumerate() {
+            if let (ParamRow::TensorMap(m), ArgRow::Buffer(buffer)) = (p, a) {
+                found.push(Mapped { kernel, param, buffer: *buffer, map: m.clone() });
             }
         }
-    });
+    }
     found
 }
 
-fn each_launch(steps: &[StepRow], see: &mut dyn FnMut(usize, &[ArgRow])) {
+/// Steps in order, those of a repeat behind it.
+fn flat(steps: &[StepRow]) -> Vec<&StepRow> {
+    let mut all = Vec::new();
     for s in steps {
-        match s {
-            StepRow::Launch { kernel, args } => see(*kernel, args),
-            StepRow::Repeat { steps, .. } => each_launch(steps, see),
-            StepRow::Fill { .. } | StepRow::Copy { .. } => {}
+        all.push(s);
+        if let StepRow::Repeat { steps, .. } = s {
+            all.extend(flat(steps));
         }
     }
+    all
 }
 
-fn flat_count(steps: &[StepRow]) -> usize {
-    let inner = |s: &StepRow| match s {
-        StepRow::Repeat { steps, .. } => 1 + flat_count(steps),
-        _ => 1,
+fn launches(steps: &[StepRow]) -> Vec<(usize, &[ArgRow])> {
+    let launch = |s| match s {
+        &StepRow::Launch { kernel, ref args } => Some((kernel, &args[..])),
+        _ => None,
     };
-    steps.iter().map(inner).sum()
+    flat(steps).into_iter().filter_map(launch).collect()
 }
 
 fn bucket(m: &Manifest, i: usize, b: &Bucket, name: &str, s: &mut String) {
     let name = format!("GIRIH_{name}_{i}");
     let _ = writeln!(s, "/* {}: {} */", b.name, b.choice);
-    let _ = writeln!(s, "static const int64_t {name}_size[] = {{ {}0 }};", ints(b.sizes.iter().copied()));
-    let (offsets, _) = placed(b);
     for (n, f) in b.buffers.iter().enumerate().filter(|(_, f)| !f.data.is_empty()) {
         let bytes = ints(f.data.iter().map(|&x| i64::from(x)));
         let _ = writeln!(s, "static const unsigned char {name}_data{n}[] = {{ {bytes}}};");
@@ -146,11 +237,7 @@ fn bucket(m: &Manifest, i: usize, b: &Bucket, name: &str, s: &mut String) {
         let data = if f.data.is_empty() { "0".into() } else { format!("{name}_data{n}") };
         let role = format!("GIRIH_{}", f.role.to_uppercase());
         let at = at.map_or(-1, |p| p as i64);
-        let _ = writeln!(
-            s,
-            "    {{ \"{}\", {role}, {}, {at}, {}, {data}, {} }},",
-            f.name, f.bytes, offsets[n], f.align
-        );
+        let _ = writeln!(s, "    {{ \"{}\", {role}, {}, {at}, {data}, {} }},", f.name, f.bytes, f.align);
     }
     let _ = writeln!(s, "}};\nstatic const girih_kernel {name}_kernel[] = {{");
     for k in &b.kernels {
@@ -158,28 +245,63 @@ fn bucket(m: &Manifest, i: usize, b: &Bucket, name: &str, s: &mut String) {
         // What a kernel declares itself is not given at launch.
         let dynamic = if k.shared > girih_compiler::ir::simt::STATIC_SHARED { k.shared } else { 0 };
         let (grid, block, cluster) = (three(k.grid), three(k.block), three(k.cluster.map(|c| c.max(1))));
-        let _ = writeln!(s, "    {{ \"{}\", {grid}, {block}, {cluster}, {dynamic} }},", k.name);
+        let early = i32::from(k.early);
+        let _ = writeln!(s, "    {{ \"{}\", {grid}, {block}, {cluster}, {dynamic}, {early} }},", k.name);
     }
     let _ = writeln!(
         s,
-        "    {{ 0, {{ 0 }}, {{ 0 }}, {{ 0 }}, 0 }} }};\nstatic const girih_map {name}_map[] = {{"
+        "    {{ 0, {{ 0 }}, {{ 0 }}, {{ 0 }}, 0, 0 }} }};\nstatic const girih_map {name}_map[] = {{"
     );
-    for (buffer, m) in maps(b) {
-        let _ = writeln!(s, "    {},", map(buffer, &m));
+    for m in maps(b) {
+        let _ = writeln!(s, "    {},", map(m.buffer, &m.map));
     }
-    let _ = writeln!(s, "    {{ 0 }} }};");
-    let mut lines = Vec::new();
-    let mut counts = (0, 0);
-    steps(&b.steps, b, &name, &mut counts, &mut lines, s);
-    let _ = writeln!(s, "static const girih_step {name}_step[] = {{");
-    lines.iter().for_each(|l| {
-        let _ = writeln!(s, "    {l},");
-    });
-    let _ = writeln!(s, "    {{ 0, 0, 0, 0, 0 }} }};\n");
+    let _ = writeln!(s, "    {{ 0 }} }};\nstatic const girih_arg {name}_arg[] = {{");
+    let mut map = 0;
+    for (kernel, args) in launches(&b.steps) {
+        for (p, a) in b.kernels[kernel].params.iter().zip(args) {
+            let _ = writeln!(s, "    {},", arg(p, a, &mut map));
+        }
+    }
+    let _ = writeln!(s, "    {{ 0, 0, 0 }} }};\nstatic const girih_step {name}_step[] = {{");
+    let mut first = 0;
+    for step in flat(&b.steps) {
+        let _ = writeln!(s, "    {},", step_row(step, &mut first));
+    }
+    let _ = writeln!(s, "    {{ 0, 0, 0, 0, 0 }} }};");
+    varying(b, &name, s);
+}
+
+/// An argument; `map` counts the tensor maps before.
+fn arg(p: &ParamRow, a: &ArgRow, map: &mut usize) -> String {
+    match (p, a) {
+        (ParamRow::TensorMap(_), _) => {
+            *map += 1;
+            format!("{{ GIRIH_MAP, {}, 0 }}", *map - 1)
+        }
+        (_, ArgRow::Buffer(i)) => format!("{{ GIRIH_BUFFER, {i}, 0 }}"),
+        (_, ArgRow::Scalar(i)) => format!("{{ GIRIH_SCALAR, {i}, 0 }}"),
+        (_, ArgRow::Value(v)) => format!("{{ GIRIH_VALUE, 0, {v}ull }}"),
+        (_, ArgRow::Counter) => "{ GIRIH_COUNTER, 0, 0 }".into(),
+    }
+}
+
+/// A step; `first` counts the arguments before.
+fn step_row(step: &StepRow, first: &mut usize) -> String {
+    match step {
+        StepRow::Launch { kernel, args } => {
+            *first += args.len();
+            format!("{{ GIRIH_LAUNCH, {kernel}, 0, {}, {} }}", args.len(), *first - args.len())
+        }
+        StepRow::Fill { buffer, byte } => format!("{{ GIRIH_FILL, {buffer}, {byte}, 0, 0 }}"),
+        StepRow::Copy { from, to } => format!("{{ GIRIH_COPY, {from}, {to}, 0, 0 }}"),
+        StepRow::Repeat { count, steps } => {
+            format!("{{ GIRIH_REPEAT, {count}, {}, 0, 0 }}", flat(steps).len())
+        }
+    }
 }
 
 /// One row, with what the driver's header calls its numbers.
-fn map(buffer: u32, m: &super::manifest::MapRow) -> String {
+fn map(buffer: u32, m: &MapRow) -> String {
     let dtype = DType::parse(&m.dtype);
     let code = match dtype {
         Some(DType::F16) => 6,
@@ -200,8 +322,7 @@ fn map(buffer: u32, m: &super::manifest::MapRow) -> String {
         Some(step) => [1].into_iter().chain(step.into_iter().map(i64::from)).chain([1]).collect(),
         None => vec![1; m.dims.len()],
     };
-    let last: i64 = m.dims.iter().skip(1).zip(&m.strides).map(|(n, s)| (n - 1) * s).sum();
-    let bytes = last + m.dims.first().copied().unwrap_or(0) * dtype.map_or(1, |d| i64::from(d.bits()) / 8);
+    let element = dtype.map_or(1, |d| i64::from(d.bits()) / 8);
     let wide = |v: &[u32]| braced(v.iter().map(|&x| i64::from(x)));
     let signed = |v: &[i32]| braced(v.iter().map(|&x| i64::from(x)));
     [
@@ -213,7 +334,7 @@ fn map(buffer: u32, m: &super::manifest::MapRow) -> String {
         signed(&lower),
         signed(&upper),
         braced(steps.into_iter()),
-        format!("{bytes} }}"),
+        format!("{element} }}"),
     ]
     .join(", ")
 }
@@ -222,47 +343,4 @@ fn map(buffer: u32, m: &super::manifest::MapRow) -> String {
 fn braced(v: impl Iterator<Item = i64>) -> String {
     let all: Vec<String> = v.map(|n| n.to_string()).collect();
     if all.is_empty() { "{ 0 }".into() } else { format!("{{ {} }}", all.join(", ")) }
-}
-
-fn steps(
-    all: &[StepRow],
-    b: &Bucket,
-    name: &str,
-    counts: &mut (usize, usize),
-    lines: &mut Vec<String>,
-    s: &mut String,
-) {
-    for step in all {
-        match step {
-            StepRow::Launch { kernel, args } => {
-                let n = counts.0;
-                counts.0 += 1;
-                let mut row = Vec::new();
-                for (p, a) in b.kernels[*kernel].params.iter().zip(args) {
-                    row.push(match (p, a) {
-                        (ParamRow::TensorMap(_), _) => {
-                            counts.1 += 1;
-                            format!("{{ GIRIH_MAP, {}, 0 }}", counts.1 - 1)
-                        }
-                        (_, ArgRow::Buffer(i)) => format!("{{ GIRIH_BUFFER, {i}, 0 }}"),
-                        (_, ArgRow::Scalar(i)) => format!("{{ GIRIH_SCALAR, {i}, 0 }}"),
-                        (_, ArgRow::Value(v)) => format!("{{ GIRIH_VALUE, 0, {v}ull }}"),
-                        (_, ArgRow::Counter) => "{ GIRIH_COUNTER, 0, 0 }".into(),
-                    });
-                }
-                let _ = writeln!(
-                    s,
-                    "static const girih_arg {name}_args{n}[] = {{ {}{{ 0, 0, 0 }} }};",
-                    list(row.into_iter())
-                );
-                lines.push(format!("{{ GIRIH_LAUNCH, {kernel}, 0, {}, {name}_args{n} }}", args.len()));
-            }
-            StepRow::Fill { buffer, byte } => lines.push(format!("{{ GIRIH_FILL, {buffer}, {byte}, 0, 0 }}")),
-            StepRow::Copy { from, to } => lines.push(format!("{{ GIRIH_COPY, {from}, {to}, 0, 0 }}")),
-            StepRow::Repeat { count, steps: inner } => {
-                lines.push(format!("{{ GIRIH_REPEAT, {count}, {}, 0, 0 }}", flat_count(inner)));
-                steps(inner, b, name, counts, lines, s);
-            }
-        }
-    }
 }

@@ -1,16 +1,19 @@
 //! `manifest.json`: what a package holds and how it is launched, for programs to read. `docs/manifest.schema.json` is
 //! its schema. Everything that a launch needs is in it, so that a program can be rebuilt from it without the compiler.
 
+use super::law::Law;
 use girih_compiler::ir::graph::{ScalarId, TensorId};
 use girih_compiler::ir::program::{self, Arg, BufferId, BufferRole, Program};
-use girih_compiler::ir::simt::{Kernel, Param, ParamKind, Pixels, Shared, Swizzle, TensorMap, Ty};
+use girih_compiler::ir::simt::{
+    Intrinsic, Kernel, Param, ParamKind, Pixels, Shared, Stmt, Swizzle, TensorMap, Ty,
+};
 use girih_compiler::vocab::dtype::{DType, Value};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     pub version: u32,
     pub girih: String,
@@ -20,7 +23,182 @@ pub struct Manifest {
     pub sizes: Vec<String>,
     pub arguments: Vec<Argument>,
     pub scalars: Vec<Scalar>,
+    pub ranges: Vec<Range>,
     pub buckets: Vec<Bucket>,
+}
+
+/// Sizes that a package covers: all combinations, but for those that the op itself refuses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    /// Least and greatest of each size, in the manifest's order.
+    pub sizes: Vec<[i64; 2]>,
+    /// Of a size that follows from the others, by its place: how.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub derived: BTreeMap<usize, Law>,
+    /// The bucket of each combination, the last size changing fastest: -1 where there is none. One number stands for all.
+    pub buckets: Vec<i64>,
+}
+
+impl Range {
+    /// Which combination these sizes are.
+    fn place(&self, sizes: &[i64]) -> Option<usize> {
+        let mut place = 0usize;
+        for (i, (&n, &[lo, hi])) in sizes.iter().zip(&self.sizes).enumerate() {
+            if n < lo || n > hi {
+                return None;
+            }
+            if !self.derived.contains_key(&i) {
+                place = place * (hi - lo + 1) as usize + (n - lo) as usize;
+            }
+        }
+        Some(place)
+    }
+
+    fn bucket_at(&self, place: usize) -> Option<usize> {
+        let number = if self.buckets.len() == 1 { self.buckets[0] } else { *self.buckets.get(place)? };
+        usize::try_from(number).ok()
+    }
+
+    /// The bucket for these sizes.
+    pub fn bucket(&self, sizes: &[i64]) -> Option<usize> {
+        let place = self.place(sizes)?;
+        let found = self.bucket_at(place)?;
+        let follows = |(&i, law): (&usize, &Law)| law.at(sizes, self.before(place, None)) == Some(sizes[i]);
+        self.derived.iter().all(follows).then_some(found)
+    }
+
+    /// Combinations before one that have a bucket, or this bucket.
+    fn before(&self, place: usize, bucket: Option<usize>) -> usize {
+        let counts = |p: &usize| self.bucket_at(*p).is_some_and(|b| bucket.is_none_or(|w| w == b));
+        match self.buckets.len() {
+            1 => place,
+            _ => (0..place).filter(counts).count(),
+        }
+    }
+}
+
+impl Manifest {
+    /// The bucket for these sizes, by its number. Takes well under a microsecond.
+    pub fn find(&self, sizes: &[i64]) -> Option<usize> {
+        if sizes.len() != self.sizes.len() {
+            return None;
+        }
+        self.ranges.iter().find_map(|r| r.bucket(sizes))
+    }
+
+    /// A bucket as it stands at these sizes.
+    pub fn bucket_at(&self, sizes: &[i64]) -> Option<(usize, Bucket)> {
+        let range = self.ranges.iter().find(|r| r.bucket(sizes).is_some())?;
+        let number = range.bucket(sizes)?;
+        let mut bucket = self.buckets.get(number)?.clone();
+        let place = range.before(range.place(sizes)?, Some(number));
+        let laws: BTreeMap<Place, &Law> = bucket.varying.iter().map(|v| (v.place, &v.law)).collect();
+        let mut values = BTreeMap::new();
+        for (at, law) in laws {
+            values.insert(at, law.at(sizes, place)?);
+        }
+        each_number(&mut bucket, &mut |at, n| values.get(&at).copied().unwrap_or(n));
+        bucket.sizes = sizes.to_vec();
+        Some((number, bucket))
+    }
+}
+
+/// A number of a bucket that sizes may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    Dim {
+        buffer: usize,
+        dim: usize,
+    },
+    Bytes {
+        buffer: usize,
+    },
+    Grid {
+        kernel: usize,
+        dim: usize,
+    },
+    MapOffset {
+        kernel: usize,
+        param: usize,
+    },
+    MapDim {
+        kernel: usize,
+        param: usize,
+        dim: usize,
+    },
+    MapStride {
+        kernel: usize,
+        param: usize,
+        dim: usize,
+    },
+    /// Of a launch, counted in order.
+    Argument {
+        launch: usize,
+        argument: usize,
+    },
+    /// How often the n-th repeat runs.
+    Count {
+        repeat: usize,
+    },
+    Workspace,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Varying {
+    pub place: Place,
+    pub law: Law,
+}
+
+/// Calls `f` with every number of a bucket that sizes may change, in order; it gives the new one.
+pub fn each_number(b: &mut Bucket, f: &mut dyn FnMut(Place, i64) -> i64) {
+    for (buffer, row) in b.buffers.iter_mut().enumerate() {
+        for (dim, n) in row.dims.iter_mut().enumerate() {
+            *n = f(Place::Dim { buffer, dim }, *n);
+        }
+        row.bytes = f(Place::Bytes { buffer }, row.bytes);
+    }
+    for (kernel, row) in b.kernels.iter_mut().enumerate() {
+        for (dim, n) in row.grid.iter_mut().enumerate() {
+            *n = f(Place::Grid { kernel, dim }, i64::from(*n)) as u32;
+        }
+        for (param, p) in row.params.iter_mut().enumerate() {
+            let ParamRow::TensorMap(m) = p else { continue };
+            m.offset = f(Place::MapOffset { kernel, param }, m.offset);
+            for (dim, n) in m.dims.iter_mut().enumerate() {
+                *n = f(Place::MapDim { kernel, param, dim }, *n);
+            }
+            for (dim, n) in m.strides.iter_mut().enumerate() {
+                *n = f(Place::MapStride { kernel, param, dim }, *n);
+            }
+        }
+    }
+    each_step(&mut b.steps, &mut (0, 0), f);
+    b.workspace = f(Place::Workspace, b.workspace as i64) as u64;
+}
+
+/// `counts` are the launches and repeats before.
+fn each_step(steps: &mut [StepRow], counts: &mut (usize, usize), f: &mut dyn FnMut(Place, i64) -> i64) {
+    for s in steps {
+        match s {
+            StepRow::Launch { args, .. } => {
+                let launch = counts.0;
+                counts.0 += 1;
+                for (argument, a) in args.iter_mut().enumerate() {
+                    if let ArgRow::Value(bits) = a {
+                        *bits = f(Place::Argument { launch, argument }, *bits as i64) as u64;
+                    }
+                }
+            }
+            StepRow::Repeat { count, steps } => {
+                let repeat = counts.1;
+                counts.1 += 1;
+                *count = f(Place::Count { repeat }, *count);
+                each_step(steps, counts, f);
+            }
+            StepRow::Fill { .. } | StepRow::Copy { .. } => {}
+        }
+    }
 }
 
 /// What the caller gives, in order. Dims are each bucket's own.
@@ -47,9 +225,10 @@ impl Scalar {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
     pub name: String,
+    /// What the numbers below stand for; `varying` says which of them are others at other sizes.
     pub sizes: Vec<i64>,
     pub consts: BTreeMap<String, String>,
     pub cubin: String,
@@ -64,6 +243,8 @@ pub struct Bucket {
     pub kernels: Vec<KernelRow>,
     pub steps: Vec<StepRow>,
     pub faults: usize,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub varying: Vec<Varying>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,6 +272,9 @@ pub struct KernelRow {
     pub cluster: [u32; 3],
     /// Bytes of shared memory that it uses.
     pub shared: u32,
+    /// It waits itself for the kernel before it, and may be launched before that one has ended.
+    #[serde(default)]
+    pub early: bool,
     pub params: Vec<ParamRow>,
 }
 
@@ -192,6 +376,7 @@ fn kernel(k: &Kernel) -> KernelRow {
         block: k.block,
         cluster: k.cluster,
         shared: k.shared_bytes(),
+        early: k.starts_early(),
         params: params.collect(),
     }
 }
@@ -262,6 +447,9 @@ fn bodiless(row: &KernelRow, dtype: &dyn Fn(&str) -> Result<DType, String>) -> R
     };
     if row.shared > 0 {
         k.shared.push(Shared { name: "all".into(), dtype: DType::U8, len: row.shared, align: 16 });
+    }
+    if row.early {
+        k.body.push(Stmt::Intrinsic { op: Intrinsic::GridWait, outs: Vec::new(), args: Vec::new() });
     }
     for (i, p) in row.params.iter().enumerate() {
         let kind = match p {

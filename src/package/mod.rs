@@ -3,12 +3,14 @@
 //! folder from Rust.
 
 mod c;
+pub mod law;
 pub mod manifest;
+pub mod ranges;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::execute::{Compiled, is_given};
-use crate::kernel::Op;
+use crate::execute::is_given;
+use crate::kernel::{BoundOp, Op};
 use crate::tune::choose::{configured, is_code};
 use crate::tune::{lock, store};
 use girih_autotune::database::{Entry, Key, Record, nearest};
@@ -19,13 +21,15 @@ use girih_runtime::compile::{Cubin, cubin};
 use girih_runtime::launch::{Arguments, Prepared};
 use girih_runtime::nvrtc::CompileReport;
 use girih_runtime::{Cache, DevicePointer, Executable};
-use manifest::{Argument, Bucket, Manifest, Scalar};
+use manifest::{Argument, Bucket, Manifest, Range, Scalar};
+use ranges::Covered;
+pub use ranges::Point;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Builds an op at several points into a folder; gives the files that were written.
-pub fn build(ops: &[Op], file: &Path, target: Target, folder: &Path) -> Result<Vec<PathBuf>> {
+/// Builds an op for several points and what they cover into a folder; gives the files that were written.
+pub fn build(points: &[Point], file: &Path, target: Target, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut manifest: Option<Manifest> = None;
     let mut files = Vec::new();
     let mut write = |name: &str, bytes: &[u8]| -> Result<()> {
@@ -35,31 +39,31 @@ pub fn build(ops: &[Op], file: &Path, target: Target, folder: &Path) -> Result<V
         files.push(path);
         Ok(())
     };
-    for op in ops {
-        let bound = op.bind()?;
-        let device = Device::Simulator(target);
-        let (choice, record) = choice(&bound, file, &target)?;
-        let chosen = record.as_ref().and_then(|r| configured(&bound, &r.configuration));
-        let (choice, compiled) = match chosen.map(|b| b.compile_as_is(&device)) {
-            Some(Ok(c)) if choice != "tuned" || record.as_ref().is_some_and(|r| is_code(&c, r)) => {
-                (choice, c)
-            }
-            // A stale record, or one that does not compile any more.
-            _ => ("own".to_string(), bound.compile_as_is(&device)?),
-        };
-        let made = one(&compiled, &choice, record.as_ref(), &target)?;
-        let head = manifest.get_or_insert_with(|| head(&compiled, &target));
-        if head.arguments != arguments(&compiled) || head.sizes.len() != made.bucket.sizes.len() {
+    for point in points {
+        let chosen = chosen(&point.op, file, &target)?;
+        let head = manifest.get_or_insert_with(|| head(&chosen.bound, &target));
+        if head.arguments != arguments(&chosen.bound) || head.sizes.len() != chosen.bound.graph().sizes.len()
+        {
             let what =
                 "its arguments or dtypes differ between the points: build them into folders of their own";
-            return Err(Error::argument(op.name(), what));
+            return Err(Error::argument(point.op.name(), what));
         }
-        if head.buckets.iter().any(|b| b.sizes == made.bucket.sizes) {
+        let Covered { mut range, parts } = ranges::cover(point, &chosen.bound, &target)?;
+        if head.ranges.iter().any(|r| r.sizes == range.sizes) {
             continue;
         }
-        write(&made.bucket.cubin, &made.cubin)?;
-        write(&made.bucket.source, made.source.as_bytes())?;
-        head.buckets.push(made.bucket);
+        let first = head.buckets.len() as i64;
+        range.buckets.iter_mut().filter(|b| **b >= 0).for_each(|b| *b += first);
+        let count = parts.len();
+        for (i, part) in parts.into_iter().enumerate() {
+            let name = bucket_name(head, &range, (count > 1).then_some(i));
+            let made = cubin(point.op.name(), &part.cuda, target.name, &Cache::user())?;
+            let bucket = chosen.told(Bucket { name, ..part.bucket });
+            write(&bucket.cubin, &made.code)?;
+            write(&bucket.source, part.cuda.as_bytes())?;
+            head.buckets.push(bucket);
+        }
+        head.ranges.push(range);
     }
     let manifest = manifest.ok_or_else(|| Error::argument("op", "there is nothing to build"))?;
     let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::file(folder, e.to_string()))?;
@@ -69,44 +73,57 @@ pub fn build(ops: &[Op], file: &Path, target: Target, folder: &Path) -> Result<V
     Ok(files)
 }
 
-struct Made {
-    bucket: Bucket,
-    cubin: Vec<u8>,
-    source: String,
-}
-
-fn one(compiled: &Compiled, choice: &str, record: Option<&Record>, target: &Target) -> Result<Made> {
-    let bound = compiled.bound();
-    let lowered = compiled.lowered().ok_or_else(|| Error::Refused("nothing was lowered".into()))?;
-    let made = cubin(bound.op().name(), &lowered.cuda, target.name, &Cache::user())?;
-    let graph = bound.graph();
-    let sizes: Vec<(String, i64)> = graph.sizes.clone();
-    let shape = sizes.iter().map(|(k, n)| format!("{k}{n}")).collect::<Vec<_>>().join("_");
-    let name = if shape.is_empty() { graph.op.clone() } else { format!("{}_{shape}", graph.op) };
-    let (buffers, kernels, steps) = manifest::rows(&lowered.program, &compiled.alignment());
-    let settings = bound.op().settings().to_string();
-    let used = record.filter(|_| choice != "own");
-    let bucket = Bucket {
-        cubin: format!("{name}.cubin"),
-        source: format!("{name}.cu"),
-        name,
-        sizes: sizes.iter().map(|s| s.1).collect(),
-        consts: graph.consts.iter().map(|(n, v)| (n.clone(), format!("{v:?}"))).collect(),
-        choice: choice.into(),
-        fusion: used.map_or(String::new(), |r| r.configuration.fusion.clone()),
-        schedule: settings,
-        tuned_us: used.filter(|_| choice == "tuned").map(|r| r.us),
-        workspace: compiled.workspace_bytes(),
-        buffers,
-        kernels,
-        steps,
-        faults: lowered.program.faults.len(),
+/// `f_M17-512_N4096`, and which of its parts.
+fn bucket_name(m: &Manifest, range: &Range, part: Option<usize>) -> String {
+    let size = |(name, [lo, hi]): (&String, &[i64; 2])| match lo == hi {
+        true => format!("_{name}{lo}"),
+        false => format!("_{name}{lo}-{hi}"),
     };
-    Ok(Made { bucket, cubin: made.code, source: lowered.cuda.clone() })
+    let shape: String = m.sizes.iter().zip(&range.sizes).map(size).collect();
+    let part = part.map_or(String::new(), |i| format!("_{}", i + 1));
+    format!("{}{shape}{part}", m.op)
 }
 
-fn head(compiled: &Compiled, target: &Target) -> Manifest {
-    let bound = compiled.bound();
+/// A point's op under what was chosen for it, and where that comes from.
+struct Chosen {
+    bound: BoundOp,
+    choice: String,
+    record: Option<Record>,
+}
+
+fn chosen(op: &Op, file: &Path, target: &Target) -> Result<Chosen> {
+    let bound = op.bind()?;
+    let device = Device::Simulator(*target);
+    let (choice, record) = choice(&bound, file, target)?;
+    let configured = record.as_ref().and_then(|r| configured(&bound, &r.configuration));
+    let fits = |b: &BoundOp| match (b.compile_as_is(&device), &record) {
+        (Ok(c), Some(r)) => choice != "tuned" || is_code(&c, r),
+        _ => false,
+    };
+    Ok(match configured.filter(fits) {
+        Some(bound) => Chosen { bound, choice, record },
+        // A stale record, or one that does not compile any more.
+        None => Chosen { bound, choice: "own".into(), record: None },
+    })
+}
+
+impl Chosen {
+    /// A bucket with what was chosen, and the names of its files.
+    fn told(&self, bucket: Bucket) -> Bucket {
+        let used = self.record.as_ref();
+        Bucket {
+            cubin: format!("{}.cubin", bucket.name),
+            source: format!("{}.cu", bucket.name),
+            choice: self.choice.clone(),
+            fusion: used.map_or(String::new(), |r| r.configuration.fusion.clone()),
+            schedule: self.bound.op().settings().to_string(),
+            tuned_us: used.filter(|_| self.choice == "tuned").map(|r| r.us),
+            ..bucket
+        }
+    }
+}
+
+fn head(bound: &BoundOp, target: &Target) -> Manifest {
     let graph = bound.graph();
     let known: BTreeMap<String, Value> = bound.scalars().0.into_iter().collect();
     let scalar = |s: &girih_compiler::ir::graph::Scalar| Scalar {
@@ -120,15 +137,16 @@ fn head(compiled: &Compiled, target: &Target) -> Manifest {
         op: graph.op.clone(),
         target: target.name.into(),
         sizes: graph.sizes.iter().map(|s| s.0.clone()).collect(),
-        arguments: arguments(compiled),
+        arguments: arguments(bound),
         scalars: graph.scalars.iter().map(scalar).collect(),
+        ranges: Vec::new(),
         buckets: Vec::new(),
     }
 }
 
 /// Inputs in the op's order, then results.
-fn arguments(compiled: &Compiled) -> Vec<Argument> {
-    let graph = compiled.bound().graph();
+fn arguments(bound: &BoundOp) -> Vec<Argument> {
+    let graph = bound.graph();
     let inout = |name: &str| graph.outputs.iter().any(|o| o.inout.is_some() && o.name == name);
     let given = graph.tensors.iter().filter(|t| is_given(t)).map(|t| Argument {
         name: t.name.clone(),
@@ -145,7 +163,7 @@ fn arguments(compiled: &Compiled) -> Vec<Argument> {
 
 /// What is known of an op on any GPU of the target: the lock file's word, a record, the nearest record, nothing. What the
 /// simulator's counters chose is no choice for a GPU.
-fn choice(bound: &crate::kernel::BoundOp, file: &Path, target: &Target) -> Result<(String, Option<Record>)> {
+fn choice(bound: &BoundOp, file: &Path, target: &Target) -> Result<(String, Option<Record>)> {
     let key = store::key_for(bound, "", target);
     let same = |k: &Key| {
         k.op == key.op
@@ -170,7 +188,7 @@ fn choice(bound: &crate::kernel::BoundOp, file: &Path, target: &Target) -> Resul
     })
 }
 
-/// Buckets that an error lists.
+/// Ranges that an error lists.
 const LISTED: usize = 16;
 
 /// A folder that `girih build` wrote, loaded for a GPU. Needs neither NVRTC nor the program's text.
@@ -178,8 +196,7 @@ pub struct Package {
     folder: PathBuf,
     manifest: Manifest,
     device: girih_runtime::Device,
-    /// Buckets by their sizes, and what was loaded of them.
-    by_sizes: HashMap<Vec<i64>, usize>,
+    /// What was loaded, by the bucket.
     loaded: Mutex<HashMap<usize, Executable>>,
 }
 
@@ -194,9 +211,8 @@ impl Package {
             let what = format!("it was built for {} and the device is {target}", manifest.target);
             return Err(Error::file(folder.as_ref(), what));
         }
-        let sizes = manifest.buckets.iter().enumerate().map(|(i, b)| (b.sizes.clone(), i));
-        let (by_sizes, folder) = (sizes.collect(), folder.as_ref().to_path_buf());
-        Ok(Package { folder, manifest, device: gpu.clone(), by_sizes, loaded: Mutex::default() })
+        let folder = folder.as_ref().to_path_buf();
+        Ok(Package { folder, manifest, device: gpu.clone(), loaded: Mutex::default() })
     }
 
     pub fn manifest(&self) -> &Manifest {
@@ -205,64 +221,35 @@ impl Package {
 
     /// The bucket for these sizes, by its number in the manifest. Takes well under a microsecond.
     pub fn bucket(&self, sizes: &[i64]) -> Option<usize> {
-        self.by_sizes.get(sizes).copied()
+        self.manifest.find(sizes)
     }
 
     /// A bucket's code, which is loaded the first time.
-    fn executable(&self, number: usize) -> Result<Executable> {
+    fn executable(&self, number: usize, bucket: &Bucket) -> Result<Executable> {
+        let program = manifest::program(&self.manifest, bucket).map_err(|e| Error::file(&self.folder, e))?;
+        let program = Arc::new(program);
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(executable) = loaded.get(&number) {
-            return Ok(executable.clone());
+            return Ok(executable.with_program(program)?);
         }
-        let bucket = &self.manifest.buckets[number];
         let path = self.folder.join(&bucket.cubin);
         let code = std::fs::read(&path).map_err(|e| Error::file(&path, e.to_string()))?;
-        let program = manifest::program(&self.manifest, bucket).map_err(|e| Error::file(&self.folder, e))?;
         let cubin = Cubin { code, report: CompileReport::default(), from_cache: true, note: None };
-        let executable = Executable::load(&self.device, Arc::new(program), &cubin)?;
+        let executable = Executable::load(&self.device, program, &cubin)?;
         loaded.insert(number, executable.clone());
         Ok(executable)
     }
 
-    /// The sizes that there are, for who asked for others.
-    fn no_bucket(&self, sizes: &[i64]) -> Error {
-        let m = &self.manifest;
-        if sizes.len() != m.sizes.len() {
-            let what = format!(
-                "{} sizes were given, and {} has {}: {}",
-                sizes.len(),
-                m.op,
-                m.sizes.len(),
-                m.sizes.join(", ")
-            );
-            return Error::argument("sizes", what);
-        }
-        let named = |sizes: &[i64]| {
-            let all: Vec<String> = m.sizes.iter().zip(sizes).map(|(n, v)| format!("{n}={v}")).collect();
-            all.join(" ")
-        };
-        let known: Vec<String> = m.buckets.iter().take(LISTED).map(|b| named(&b.sizes)).collect();
-        let more = m.buckets.len().saturating_sub(LISTED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let what = format!(
-            "{} is no bucket of {}: kernels hold for their exact sizes, and there are {}{more}; add it to the op's profile block and build again",
-            named(sizes),
-            m.op,
-            known.join(", ")
-        );
-        Error::argument("sizes", what)
-    }
-
-    /// A launch for a bucket's sizes, in the manifest's order.
+    /// A launch for these sizes, in the manifest's order.
     pub fn prepare(
         &self,
         sizes: &[i64],
         memory: &[(&str, DevicePointer)],
         scalars: &[(&str, Value)],
     ) -> Result<Prepared> {
-        let number = self.bucket(sizes).ok_or_else(|| self.no_bucket(sizes))?;
-        let executable = self.executable(number)?;
-        let bucket = &self.manifest.buckets[number];
+        let found = self.manifest.bucket_at(sizes);
+        let (number, bucket) = found.ok_or_else(|| no_bucket(&self.manifest, sizes))?;
+        let executable = self.executable(number, &bucket)?;
         let given = |name: &str| scalars.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
         let unknown = scalars.iter().filter(|(n, _)| self.manifest.scalars.iter().all(|s| s.name != *n));
         let defaults = self
@@ -278,6 +265,41 @@ impl Package {
         };
         Ok(Prepared::new(&executable, &arguments)?)
     }
+}
+
+/// The ranges that there are, for who asked for other sizes.
+pub fn no_bucket(m: &Manifest, sizes: &[i64]) -> Error {
+    if sizes.len() != m.sizes.len() {
+        let what = format!(
+            "{} sizes were given, and {} has {}: {}",
+            sizes.len(),
+            m.op,
+            m.sizes.len(),
+            m.sizes.join(", ")
+        );
+        return Error::argument("sizes", what);
+    }
+    let one = |(name, [lo, hi]): (&String, &[i64; 2])| match lo == hi {
+        true => format!("{name}={lo}"),
+        false => format!("{name}={lo}..={hi}"),
+    };
+    let range = |r: &Range| m.sizes.iter().zip(&r.sizes).map(one).collect::<Vec<_>>().join(" ");
+    let asked: Vec<String> = m.sizes.iter().zip(sizes).map(|(n, v)| format!("{n}={v}")).collect();
+    let known: Vec<String> = m.ranges.iter().take(LISTED).map(range).collect();
+    let more = m.ranges.len().saturating_sub(LISTED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let asked = asked.join(" ");
+    let (op, known) = (&m.op, known.join(", "));
+    let inside = m.ranges.iter().any(|r| r.sizes.iter().zip(sizes).all(|([lo, hi], n)| lo <= n && n <= hi));
+    let what = match inside {
+        true => format!(
+            "{asked} is refused by {op} itself: a `where` does not hold, or sizes do not follow from each other"
+        ),
+        false => format!(
+            "{asked} is outside of what {op} was built for: {known}{more}; widen its profile block and build again"
+        ),
+    };
+    Error::argument("sizes", what)
 }
 
 /// The manifest of a folder.

@@ -4,7 +4,7 @@
 use super::store;
 use crate::device::Device;
 use crate::error::Result;
-use crate::execute::Compiled;
+use crate::execute::{Compiled, Origin};
 use crate::kernel::{BoundOp, Kernel};
 use crate::pipeline::Fusion;
 use girih_autotune::database::{Database, Key, Record, nearest};
@@ -99,11 +99,11 @@ pub fn compile(bound: &BoundOp, device: &Device) -> Result<Compiled> {
         }
         (Some(Ok(compiled)), Choice::Tuned(record)) => {
             notes.push(format!("tuned: {:.1} us when it was measured", record.us));
-            compiled
+            compiled.with_origin(Origin::Record(record.us))
         }
         (Some(Ok(compiled)), Choice::Near(_, shape)) => {
             notes.push(format!("tuned at {shape}"));
-            compiled
+            compiled.with_origin(Origin::NearestRecord(shape.clone()))
         }
         // What cannot be lowered or compiled any more is no reason not to run.
         (Some(Err(e)), Choice::Tuned(_)) => {

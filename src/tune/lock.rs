@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::execute::Compiled;
+use crate::execute::{Compiled, Origin};
 use crate::kernel::BoundOp;
 use girih_autotune::database::{Key, Record};
 use girih_runtime::cache::{code_digest, write_atomically};
@@ -84,7 +84,8 @@ pub fn compile(file: &Path, bound: &BoundOp, device: &Device) -> Result<Compiled
             ),
         ));
     }
-    Ok(compiled.with_notes(vec![format!("locked: {:.1} us when it was measured", found.record.us)]))
+    let notes = vec![format!("locked: {:.1} us when it was measured", found.record.us)];
+    Ok(compiled.with_notes(notes).with_origin(Origin::Lock(found.record.us)))
 }
 
 /// Why nothing in a lock file fits: the nearest miss in words.

@@ -7,24 +7,54 @@ use std::collections::BTreeMap;
 /// One point of a profile: every named size, const and dtype with its value.
 pub type Point = BTreeMap<String, String>;
 
+/// Least and greatest of the sizes that a point stands for, by name.
+pub type Around = BTreeMap<String, (i64, i64)>;
+
 /// Points that a profile may have.
 const MOST: usize = 256;
 
 /// What an op's profiles name, all combinations of each block.
 pub fn points(kernel: &Kernel, op: &str) -> Vec<Point> {
-    let mut all: Vec<Point> = Vec::new();
+    points_and_ranges(kernel, op).into_iter().map(|p| p.0).collect()
+}
+
+/// The same with what each point stands for where a size has a range: what lies above the point before it, up to itself; the last
+/// one up to the range's end.
+pub fn points_and_ranges(kernel: &Kernel, op: &str) -> Vec<(Point, Around)> {
+    let mut all = Vec::new();
     for profile in profiles(kernel, op) {
-        let mut points = vec![Point::new()];
+        let mut points = vec![(Point::new(), Around::new())];
         for bucket in &profile.buckets {
-            let values = values(bucket);
-            let with = |p: &Point, v: &String| {
-                let mut p = p.clone();
-                p.insert(bucket.name.text.clone(), v.clone());
-                p
+            let values = with_ranges(bucket);
+            let with = |(p, around): &(Point, Around), (value, range): &(String, Option<(i64, i64)>)| {
+                let (mut p, mut around) = (p.clone(), around.clone());
+                let name = &bucket.name.text;
+                p.insert(name.clone(), value.clone());
+                around.extend(range.map(|r| (name.clone(), r)));
+                (p, around)
             };
             points = points.iter().flat_map(|p| values.iter().map(move |v| with(p, v))).take(MOST).collect();
         }
         all.extend(points);
+    }
+    all
+}
+
+/// A bucket's values, each with the part of the range around it.
+fn with_ranges(bucket: &Bucket) -> Vec<(String, Option<(i64, i64)>)> {
+    let plain = || values(bucket).into_iter().map(|v| (v, None)).collect();
+    let Choice::Range(lo, hi, _) = bucket.values else { return plain() };
+    let numbers: Option<Vec<i64>> = values(bucket).iter().map(|v| v.parse().ok()).collect();
+    let Some(mut numbers) = numbers else { return plain() };
+    numbers.sort_unstable();
+    numbers.dedup();
+    let last = numbers.len().saturating_sub(1);
+    let mut from = lo;
+    let mut all = Vec::new();
+    for (i, n) in numbers.into_iter().enumerate() {
+        let to = if i == last { hi.max(n) } else { n };
+        all.push((n.to_string(), Some((from.min(n), to))));
+        from = n + 1;
     }
     all
 }
@@ -84,6 +114,8 @@ mod tests {
         assert_eq!(points.len(), 4);
         assert!(points.iter().all(|p| p["T"] == "bf16"));
         assert_eq!(ranges(&kernel, "f")["M"], (1, 8192));
+        let around: Vec<(i64, i64)> = points_and_ranges(&kernel, "f").iter().map(|p| p.1["M"]).collect();
+        assert_eq!(around, [(1, 16), (1, 16), (17, 8192), (17, 8192)]);
         assert_eq!(words(&Choice::Range(1, 100, Default::default())), ["1", "4", "16", "64", "100"]);
     }
 }

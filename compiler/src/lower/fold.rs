@@ -221,8 +221,7 @@ impl<'a> Emit<'a> {
 
     // Terms.
 
-    /// Takes the point of a fold at which its axes are bound.
-    pub(super) fn leaf(&mut self, f: &Fold, acc: &Acc) {
+    fn leaf(&mut self, f: &Fold, acc: &Acc) {
         match f.cond {
             Some(c) => {
                 let cond = self.value(c);

@@ -8,6 +8,7 @@
 //! - A kernel is launched with at least one block; work of size zero is no launch.
 //! - Each place that may fault has a row in `program.faults`.
 
+pub mod arguments;
 mod arith;
 pub mod block;
 mod check;
@@ -45,12 +46,10 @@ mod cuda_expr;
 mod cuda_names;
 mod cuda_prelude;
 mod fold;
-pub mod fold_beside;
 mod fold_boxes;
 mod fold_exact;
 pub mod fold_form;
 mod fold_loop;
-mod fold_matrix;
 mod fold_parts;
 pub mod fold_pattern;
 mod fold_scores;

@@ -1,7 +1,6 @@
 //! The stages between the levels, and what several of them share.
 
 pub mod ast_to_graph;
-mod beside;
 pub mod bind;
 pub mod bounds;
 mod boxed;

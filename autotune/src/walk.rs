@@ -416,6 +416,8 @@ impl<'k> Walk<'k> {
             None => {
                 // Guards are mostly true; a choice is made one way or the other.
                 let share = match otherwise.is_empty() {
+                    // What a fast path left over: mostly nothing.
+                    true if self.k.rare => 0.0,
                     true if self.is_exception(cond) => EXCEPTION,
                     true => 0.9,
                     false => 0.5,

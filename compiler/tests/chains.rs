@@ -291,6 +291,92 @@ fn roundings() {
     }
 }
 
+/// What a chain keeps of its rows is stored by its kernel: the logarithm of the sum, in the ways it is written, over rows
+/// in another order, where blocks share terms and where a row sees nothing.
+#[test]
+fn values_of_rows_beside() {
+    let by_name = "o[i, e] = sum[j](p[i, j] * v[j, e])
+         lse[i] = logsumexp[j](s[i, j])";
+    let by_hand = "o[i, e] = sum[j](p[i, j] * v[j, e])
+         lse[i] = (max[j](s[i, j]) + log(sum[j](exp(s[i, j] - max[t](s[i, t]))))) * 0.5";
+    let twice = "o[i, e] = sum[j](p[i, j] * v[j, e])
+         lse[i] = logsumexp[j](s[i, j])
+         more[i] = bf16(lse[i]) - sink[0]";
+    for (rest, words, split) in
+        [(by_name, WORDS, 1), (by_hand, WORDS, 1), (twice, WORDS, 1), (by_name, "S=20 L=1100 D=64 E=32", 4)]
+    {
+        let text = head(&format!("p: bf16[i, j] = softmax[j](s[i, j])\n{rest}"));
+        let more = if rest == twice { ", more: f32[S]" } else { "" };
+        let text = text.replace("(o: bf16[S, E])", &format!("(o: bf16[S, E], lse: f32[S]{more})"));
+        let g = graph(&text, "t", words);
+        let p = plan(&g, &PlanOptions::default());
+        assert!(
+            p.kernels.iter().any(|k| k.form == Form::Fold && k.stmts.len() > 1),
+            "{}",
+            p.notes.join("\n")
+        );
+        assert!(p.kernels.iter().all(|k| k.form != Form::Contract));
+        let schedule = Schedule::parse(&format!("o.split j = {split}")).expect("a schedule");
+        agrees_under(&g, &inputs(&g), &schedule, if split > 1 { 256 } else { 384 });
+    }
+    let grouped = GROUPED.replace("-> (o: bf16[B, H*G, S, E])", "-> (o: bf16[B, H*G, S, E], lse: f32[S, B, H*G])").replace(
+        "o[b, h, i, e] =",
+        "lse[i, b, h] = logsumexp[j](if causal && j > i + L - S then -inf else s[b, h, i, j])\n o[b, h, i, e] =",
+    );
+    for words in
+        ["B=2 H=1 G=2 S=131 L=140 D=32 E=32 causal=true", "B=1 H=1 G=2 S=180 L=140 D=32 E=32 causal=true"]
+    {
+        let g = graph(&grouped, "t", words);
+        let p = plan(&g, &PlanOptions::default());
+        assert_eq!(p.kernels.len(), 1, "{}", p.notes.join("\n"));
+        agrees(&g, &inputs(&g));
+    }
+}
+
+/// Scores that are a sum of products, with keys that heads share and matrices of different sizes.
+#[test]
+fn scores_of_several_products() {
+    let text = "
+op t[B, H, S, D, R, E](q: bf16[B, H, S, D], k: bf16[B, H, S, D], x: bf16[B, H, S, R], y: bf16[B, S, R], v: bf16[B, H, S, E])
+    -> (o: bf16[B, H, S, E])
+{
+    s[b, h, i, j] = (sum[d](q[b, h, i, d] * k[b, h, j, d]) + sum[r](x[b, h, i, r] * y[b, j, r])) / sqrt(D + R)
+    p: bf16[b, h, i, j] = softmax[j where j <= i](s[b, h, i, j])
+    o[b, h, i, e] = sum[j](p[b, h, i, j] * v[b, h, j, e])
+}";
+    check(text, "B=2 H=2 S=140 D=64 R=32 E=64");
+    check(text, "B=1 H=2 S=131 D=96 R=64 E=80");
+    let shared = "
+op t[B, H, L, D, R](q: bf16[B, H, D], k: bf16[B, L, D], x: bf16[B, H, R], y: bf16[B, L, R]) -> (o: bf16[B, H, D]) {
+    s[b, h, j] = sum[r](x[b, h, r] * y[b, j, r]) + sum[d](q[b, h, d] * k[b, j, d])
+    p: bf16[b, h, j] = softmax[j](s[b, h, j] * 0.125)
+    o[b, h, e] = sum[j](p[b, h, j] * k[b, j, e])
+}";
+    let g = graph(shared, "t", "B=2 H=12 L=300 D=64 R=16");
+    agrees_under(&g, &inputs(&g), &Schedule::default(), 256);
+}
+
+/// Random words that four terms share, and such that none do.
+#[test]
+fn dropout() {
+    let text = |counter: &str| {
+        head(&format!(
+            "p[i, j] = softmax[j where j <= i + 60](s[i, j])
+             w: bf16[i, j] = if uniform(7, {counter}) < 0.3 then 0.0 else p[i, j] / 0.7
+             o[i, e] = sum[j](w[i, j] * v[j, e])"
+        ))
+    };
+    for (counter, shared) in [("i * L + j", true), ("(i + 3) * L + j + 8", true), ("i * L + j + 1", false), ("j * S + i", false)] {
+        let g = graph(&text(counter), "t", "S=131 L=204 D=64 E=64");
+        agrees(&g, &inputs(&g));
+        let p = plan(&g, &PlanOptions::default());
+        let target = Target::parse("sm_90a").expect("a target of the table");
+        let program = plan_to_program(&p, target, &Schedule::default()).expect("it lowers");
+        let words = program.kernels.iter().flat_map(|k| &k.arrays).any(|a| a.name == "words");
+        assert_eq!(words, shared, "{counter}");
+    }
+}
+
 /// Few rows, and terms that several blocks share.
 #[test]
 fn few_rows_and_shared_terms() {
@@ -336,6 +422,83 @@ fn values_left_out_do_not_show() {
         with.tensors.insert("v".into(), HostTensor::from_f64(g.tensors[2].dtype, &[200, 8], &v));
         agrees(&g, &with);
     }
+}
+
+/// A weight that a condition made 0 may be left out, or be multiplied with what is infinite or NaN: each element may be
+/// as either says, and as nothing else. Weights that are 0 for other reasons are no such weights.
+#[test]
+fn what_may_be_skipped_is_open_and_no_more() {
+    let open = "op t[S, L](q: f16[S, 16], k: f16[L, 16], v: f16[L, 16], n: i32[S]) -> (o: f16[S, 16]) {
+        s[i, j] = sum[d](q[i, d] * k[j, d])
+        p: f16[i, j] = softmax[j](if j < n[i] && j <= i then s[i, j] else -inf)
+        o[i, e] = sum[j](p[i, j] * v[j, e])
+    }";
+    let g = graph(open, "t", "S=140 L=260");
+    let with = |v: &dyn Fn(i64, i64) -> f64, n: &dyn Fn(i64) -> f64| {
+        let mut with = inputs(&g);
+        let v: Vec<f64> = (0..260 * 16).map(|at| v(at / 16, at % 16)).collect();
+        let n: Vec<f64> = (0..140).map(n).collect();
+        with.tensors.insert("v".into(), HostTensor::from_f64(g.tensors[2].dtype, &[260, 16], &v));
+        with.tensors.insert("n".into(), HostTensor::from_f64(g.tensors[3].dtype, &[140], &n));
+        with
+    };
+    let usual = |j: i64, e: i64| ((j * 5 + e) % 17) as f64 / 8.0 - 1.0;
+    // Seen by no row, by rows beyond 100, in the first step of 128 terms and behind it; rows 7, 14, … see nothing.
+    let v = |j: i64, e: i64| match (j, e) {
+        (135.., 3) | (50, 5) => f64::NAN,
+        (100, 7) => f64::INFINITY,
+        _ => usual(j, e),
+    };
+    let n = |i: i64| if i % 7 == 0 { 0.0 } else { (40 + i) as f64 };
+    agrees(&g, &with(&v, &n));
+    let want = reference::run(&g, &with(&v, &n)).expect("no fault").outputs.remove("o").expect("o is made");
+    let at = |i: i64, e: i64| (i * 16 + e) as usize;
+    let changed = |places: &[(usize, f64)]| {
+        let mut values: Vec<f64> =
+            (0..140 * 16).map(|x| girih_compiler::host::as_f64(want.tensor.get(x))).collect();
+        places.iter().for_each(|&(x, v)| values[x] = v);
+        HostTensor::from_f64(want.tensor.dtype, &want.tensor.dims, &values)
+    };
+    let right = |places: &[(usize, f64)]| reference::compare(&want, &changed(places)).is_ok();
+    let skipped = want.skipped.as_ref().expect("a reading that skips");
+    let without = |i, e| skipped.wide[at(i, e)];
+    assert!(right(&[]));
+    // Row 20 does not see term 50: NaN or the sum of the others. Row 7 sees nothing: NaN or 0.
+    assert!(without(20, 5).is_finite() && right(&[(at(20, 5), without(20, 5))]));
+    assert!(right(&[(at(7, 3), 0.0)]) && right(&[(at(7, 3), 0.0), (at(14, 3), f64::NAN)]));
+    assert!(!right(&[(at(20, 5), without(20, 5) + 0.5)]) && !right(&[(at(7, 3), 0.25)]));
+    // Row 60 does see it; nothing is infinite or NaN in column 0.
+    assert!(!right(&[(at(60, 5), 0.0)]) && !right(&[(at(60, 0), f64::NAN)]));
+    // A bias of −inf is no condition.
+    let bias = "op t[S, L](p: f32[S, L], b: f32[S, L], v: f32[L, 4]) -> (o: f32[S, 4]) {
+        o[i, e] = sum[j](softmax[j](p[i, j] + b[i, j]) * v[j, e])
+    }";
+    let g = graph(bias, "t", "S=2 L=3");
+    let mut with = inputs(&g);
+    let of = |dims: &[i64], values: &[f64]| HostTensor::from_f64(g.tensors[0].dtype, dims, values);
+    let inf = f64::INFINITY;
+    with.tensors.insert("b".into(), of(&[2, 3], &[0.0, -inf, 0.0, 0.0, 0.0, 0.0]));
+    with.tensors
+        .insert("v".into(), of(&[3, 4], &[1.0, 1.0, 1.0, 1.0, inf, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]));
+    let want = reference::run(&g, &with).expect("no fault").outputs.remove("o").expect("o is made");
+    assert!(want.skipped.is_none() && want.wide[0].is_nan() && want.bound[0] == 0.0);
+}
+
+/// Rows that are not finite are evaluated again where blocks share the terms too.
+#[test]
+fn values_left_out_of_shared_terms_do_not_show() {
+    let text = "p: bf16[i, j] = softmax[j where j < len[0]](s[i, j])
+         o[i, e] = sum[j where j < len[0]](p[i, j] * v[j, e])";
+    let g = graph(&head(text), "t", "S=20 L=700 D=8 E=8");
+    let mut with = inputs(&g);
+    let mut v: Vec<f64> = (0..700 * 8).map(|i| (i % 19) as f64 / 8.0 - 1.0).collect();
+    v[8 * 655..].fill(f64::NAN);
+    v[8 * 20 + 4] = f64::INFINITY;
+    let len = HostTensor::from_f64(girih_compiler::vocab::dtype::DType::I32, &[1], &[652.0]);
+    with.tensors.insert("len".into(), len);
+    with.tensors.insert("v".into(), HostTensor::from_f64(g.tensors[2].dtype, &[700, 8], &v));
+    let schedule = Schedule::parse("o.split j = 4").expect("a schedule");
+    agrees_under(&g, &with, &schedule, 256);
 }
 
 /// Where no kernel takes the chain, a condition that only the weights have still leaves a product of matrices.

@@ -53,6 +53,8 @@ pub struct Kernel {
     /// Parameters whose elements the kernel reads once, beside others that it reads again: their vectors of 16 bytes take no
     /// place in the L1 cache.
     pub once: Vec<ParamId>,
+    /// It makes good what a kernel before it could not promise, and mostly finds nothing to do: models count its launch.
+    pub rare: bool,
     pub body: Vec<Stmt>,
 }
 

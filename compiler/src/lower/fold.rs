@@ -221,7 +221,8 @@ impl<'a> Emit<'a> {
 
     // Terms.
 
-    fn leaf(&mut self, f: &Fold, acc: &Acc) {
+    /// Takes the point of a fold at which its axes are bound.
+    pub(super) fn leaf(&mut self, f: &Fold, acc: &Acc) {
         match f.cond {
             Some(c) => {
                 let cond = self.value(c);

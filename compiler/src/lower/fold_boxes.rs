@@ -162,6 +162,11 @@ fn axis(ground: &Ground, c: &Contraction, a: AxisId, by: impl Fn(i64, i64) -> Op
 }
 
 impl Boxes {
+    /// Terms of the sum.
+    pub fn terms(&self) -> u32 {
+        self.terms as u32
+    }
+
     /// The tensor map; boxes have this many rows where the terms are contiguous.
     pub fn map(&self, rows: u32) -> TensorMap {
         let line = LINE as u32;

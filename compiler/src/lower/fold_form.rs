@@ -6,7 +6,7 @@ use super::contract_tile::Wishes;
 use super::fold_boxes::LINE;
 use super::fold_loop::{FoldLoop, Goes, Parts};
 use super::fold_pattern::{self, Chain};
-use super::{Lowering, MAX_GRID_X, Refusal, contract, fold_exact, fold_parts, map};
+use super::{Lowering, MAX_GRID_X, Refusal, contract, fold_beside, fold_exact, fold_parts, map};
 use crate::ir::graph::{Define, Graph, Stmt as GraphStmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::tile::{Arrange, Side, Tile, TileDim};
@@ -18,23 +18,35 @@ pub fn is_on(target: &Target) -> bool {
 }
 
 pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal> {
-    let [stmt] = k.stmts[..] else { return map::lower(cx, k) };
     let graph = cx.graph;
-    let GraphStmt::Define(d) = &graph.stmts[stmt] else { return map::lower(cx, k) };
-    let chain = chain(cx, d, stmt);
-    match chain {
+    let defines: Vec<&Define> = k.stmts.iter().filter_map(|&s| define(graph, s)).collect();
+    let (Some(&d), true) = (defines.first(), defines.len() == k.stmts.len()) else {
+        return map::lower(cx, k);
+    };
+    match chain(cx, &defines, k.stmts[0]) {
         Some(chain) => build(cx, k, d, &chain),
         // Where it does not lie as it was planned, or on other targets, it is a product whose factor is evaluated.
         None => contract::lower(cx, k).or_else(|_| map::lower(cx, k)),
     }
 }
 
-fn chain(cx: &Lowering, d: &Define, stmt: usize) -> Option<Chain> {
+fn define(graph: &Graph, stmt: usize) -> Option<&Define> {
+    match &graph.stmts[stmt] {
+        GraphStmt::Define(d) => Some(d),
+        _ => None,
+    }
+}
+
+/// The chain that the first definition is, with the others as values of its rows.
+fn chain(cx: &Lowering, defines: &[&Define], stmt: usize) -> Option<Chain> {
+    let (&d, beside) = defines.split_first()?;
     let home = |t: TensorId| cx.home(t).clone();
     let found = is_on(cx.target).then(|| fold_pattern::recognise(cx.graph, &cx.facts, d, &home));
     let mut chain = found?.ok()?;
     chain.outer.stmts[0].stmt = stmt;
-    chain.inner.stmts[0].stmt = stmt;
+    chain.products.iter_mut().for_each(|p| p.shape.stmts[0].stmt = stmt);
+    let beside = beside.iter().map(|r| fold_beside::of(cx.graph, d, &chain, r));
+    chain.beside = beside.collect::<Result<_, _>>().ok()?;
     Some(chain)
 }
 
@@ -103,10 +115,11 @@ impl Layout {
 
     /// Why a block cannot have this layout, if it cannot.
     fn why_not(&self, chain: &Chain, target: &Target) -> Option<String> {
-        let [_, terms, _, columns] = chain.sizes();
+        let columns = chain.sizes()[3];
         let (rows, step, stages) = (self.rows as i64, self.step as i64, self.stages as i64);
         let lines = |n: i64| (n + LINE - 1) / LINE * LINE;
-        let (terms, across) = (lines(terms), lines(columns));
+        let terms: i64 = chain.products.iter().map(|p| lines(p.shape.folds[0].terms())).sum();
+        let across = lines(columns);
         let registers = columns / 2 + step / 2 + step / 4 * chain.pieces as i64 + OTHERS;
         if registers > self.registers() as i64 {
             return Some(format!("{registers} registers for a thread that has {}", self.registers()));
@@ -119,8 +132,7 @@ impl Layout {
 
 /// The settings that the form follows, with the values worth trying.
 pub fn space(graph: &Graph, k: &PlanKernel, target: &Target) -> Vec<super::Choice> {
-    let [stmt] = k.stmts[..] else { return Vec::new() };
-    let GraphStmt::Define(d) = &graph.stmts[stmt] else { return Vec::new() };
+    let Some(d) = k.stmts.first().and_then(|&s| define(graph, s)) else { return Vec::new() };
     let Some(chain) = is_on(target).then(|| fold_pattern::takes(graph, d).ok()).flatten() else {
         return Vec::new();
     };
@@ -176,7 +188,7 @@ fn layout(cx: &Lowering, k: &PlanKernel, d: &Define, chain: &Chain) -> Result<La
     }
 }
 
-fn tile(k: &PlanKernel, chain: &Chain, layout: Layout) -> Tile {
+fn tile(k: &PlanKernel, chain: &Chain, layout: Layout, target: &Target) -> Tile {
     let block = layout.rows;
     let side = |digits: usize, extent: i64, block: u32, name: &str| {
         let dim = TileDim { name: name.into(), digits: 0..digits, extent, block: block as i64 };
@@ -184,15 +196,20 @@ fn tile(k: &PlanKernel, chain: &Chain, layout: Layout) -> Tile {
     };
     let [rows, _, _, columns] = chain.sizes();
     let groups = block / 64;
+    let batch = ContractShape::points(&chain.outer.batch);
+    let tiles = (rows + block as i64 - 1) / block as i64;
+    // Members of the batch, its last, whose longest rows come first together: two waves of blocks have them.
+    let fills = |n: &i64| n * tiles >= 2 * target.sms as i64;
+    let together = if chain.grows() { (1..=batch).find(fills).unwrap_or(batch) } else { 1 };
     Tile {
         name: k.name.clone(),
-        batch: ContractShape::points(&chain.outer.batch),
+        batch,
         m: side(chain.outer.m.len(), rows, block, "rows"),
         n: side(chain.outer.n.len(), columns, (columns as u32).next_multiple_of(8), "columns"),
         arrange: Arrange::Groups { m: groups },
         threads: 128 * (groups + 1),
         split: layout.split as i64,
-        swizzle: 1,
+        swizzle: together,
         folds: Vec::new(),
         resident: None,
         cluster: 1,
@@ -207,30 +224,32 @@ fn tile(k: &PlanKernel, chain: &Chain, layout: Layout) -> Tile {
 
 fn build<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel, d: &'a Define, chain: &Chain) -> Result<(), Refusal> {
     let layout = layout(cx, k, d, chain)?;
-    let tile = tile(k, chain, layout);
+    let tile = tile(k, chain, layout, cx.target);
     let blocks = tile.batch.checked_mul(tile.m.tiles() * tile.split).filter(|&n| n <= MAX_GRID_X);
     let Some(blocks) = blocks else {
         return Err(Refusal::new(d.span, "the product needs more blocks than a grid may have"));
     };
-    let parts = (tile.split > 1).then(|| fold_parts::workspace(cx, k, &tile));
-    let flags = if parts.is_none() { fold_exact::flags(cx, k, chain) } else { None };
+    let parts = (tile.split > 1).then(|| fold_parts::workspace(cx, k, &tile, !chain.beside.is_empty()));
+    let flags = fold_exact::flags(cx, k, chain);
     let mut e = cx.emit(&k.name);
     e.kernel.grid = [blocks as u32, 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
     e.kernel.min_blocks = 1;
     let home = |t: TensorId| cx.home(t).clone();
     e.line(d.span);
+    let flags_of = |e: &mut super::scalar::Emit| flags.map(|f| e.pointer(f, true));
     let goes = match parts {
-        Some(Parts { accs, tops, sums }) => {
+        Some(Parts { accs, tops, sums, most }) => {
             let [accs, tops, sums] = [accs, tops, sums].map(|b| e.pointer(b, true));
-            Goes::Parts(Parts { accs, tops, sums })
+            let most = most.map(|b| e.pointer(b, true));
+            Goes::Parts(Parts { accs, tops, sums, most }, flags_of(&mut e))
         }
-        None => Goes::Whole(flags.map(|f| e.pointer(f, true))),
+        None => Goes::Whole(flags_of(&mut e)),
     };
     FoldLoop::new(&mut e, chain, &tile, layout).emit(&mut e, &cx.facts, &home, &goes);
     cx.launch(e);
     if let Some(parts) = parts {
-        return fold_parts::combine(cx, k, d, chain, &tile, parts);
+        fold_parts::combine(cx, k, d, chain, &tile, parts, flags)?;
     }
     flags.map_or(Ok(()), |f| fold_exact::lower(cx, k, d, chain, f))
 }

@@ -6,19 +6,21 @@
 //! by which sum and accumulators shrink. The weights of a step are the next second product's first operand as they
 //! are, in registers. Where a row has met no score yet, the greatest is −inf and the factor is 0.
 
-use super::contract_coords::{Place as Where, digits, modulo, over, plus, times};
+use super::contract_coords::{Known, Place as Where, digits, modulo, over, plus, times};
 use super::contract_epilogue::Epilogue;
 use super::contract_mma::{self, Accumulators};
 use super::contract_operand::Ground;
+use super::fold_beside::OfRow;
 use super::fold_boxes::{Boxes, LINE};
 use super::fold_form::Layout;
+use super::fold_matrix::{ATOM, Matrix};
 use super::fold_pattern::Chain;
 use super::fold_scores::{MINUS_INFINITY, Scores, Thread, lane_column, term};
 use super::home::Home;
 use super::hopper_ring::Cursor;
 use super::index::Facts;
 use super::map::decode;
-use super::scalar::{Emit, Num, and, cast, cmp, int_op, lit32, lit64, sub};
+use super::scalar::{Emit, Num, and, cmp, int_op, lit32, sub};
 use crate::ir::graph::TensorId;
 use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, ParamId, Place, SharedId, ShuffleKind, Special, Stmt, Ty,
@@ -32,26 +34,14 @@ use crate::vocab::func::Func;
 
 /// Registers of a thread that loads.
 const LOADING: u16 = 24;
-/// Bytes between atoms of 8 lines of 128 bytes.
-const ATOM: u64 = 1024;
 const ZERO: Expr = Expr::Lit(Value::F32(0.0));
-
-/// A matrix in shared memory.
-struct Matrix<'x> {
-    boxes: &'x Boxes,
-    shared: SharedId,
-    map: ParamId,
-    /// Rows of a block, and terms of a stage.
-    rows: u32,
-    terms: u32,
-}
 
 pub struct FoldLoop<'x> {
     chain: &'x Chain,
     tile: &'x Tile,
     layout: Layout,
-    a: Matrix<'x>,
-    b: Matrix<'x>,
+    /// The factors of the products that scores are the sum of.
+    factors: Vec<[Matrix<'x>; 2]>,
     v: Matrix<'x>,
     barriers: SharedId,
     groups: u32,
@@ -70,8 +60,8 @@ enum Gate {
 pub enum Goes {
     /// To the statement's target; with flags of the rows that are not finite.
     Whole(Option<ParamId>),
-    /// Sums over a part of the terms, to be combined by another kernel.
-    Parts(Parts<ParamId>),
+    /// Sums over a part of the terms, to be combined by another kernel; flags of rows that it sets are cleared.
+    Parts(Parts<ParamId>, Option<ParamId>),
 }
 
 /// For each part and row the accumulators, the greatest score and the sum of the weights.
@@ -80,6 +70,8 @@ pub struct Parts<T> {
     pub accs: T,
     pub tops: T,
     pub sums: T,
+    /// The greatest products as they are, where values of the rows are made of them.
+    pub most: Option<T>,
 }
 
 /// A thread's registers.
@@ -91,6 +83,18 @@ struct State {
     top: [VarId; 2],
     /// The sum of its own weights of each row.
     sum: [VarId; 2],
+    /// The greatest product, where values of the rows are made of it.
+    most: Option<[VarId; 2]>,
+}
+
+/// What a step's exponentials are made with.
+struct Exponentials<'x> {
+    scores: &'x Scores<'x>,
+    thread: &'x Thread,
+    j0: &'x Expr,
+    scale: Expr,
+    /// Minus the greatest score of each row.
+    base: [Expr; 2],
 }
 
 fn call(e: &mut Emit, op: Intrinsic, args: Vec<Expr>) {
@@ -118,7 +122,7 @@ impl<'x> FoldLoop<'x> {
         let Arrange::Groups { m: groups } = tile.arrange else {
             unreachable!("`fold_form` makes these tiles alone")
         };
-        let [_, terms, _, columns] = chain.sizes();
+        let columns = chain.sizes()[3];
         let Layout { step, stages, .. } = layout;
         let lines = |n: i64| ((n + LINE - 1) / LINE * LINE) as u32;
         // Where columns are contiguous, they come in lines.
@@ -129,11 +133,16 @@ impl<'x> FoldLoop<'x> {
             let map = e.tensor_map(boxes.tensor, None, &format!("{name}_map"), boxes.map(rows));
             Matrix { boxes, shared, map, rows, terms }
         };
-        let a = matrix(&chain.a, "a", tile.m.block, lines(terms), 1);
-        let b = matrix(&chain.b, "b", step, lines(terms), stages);
+        let mut factors = Vec::new();
+        for (n, p) in chain.products.iter().enumerate() {
+            let name = |of: &str| if n == 0 { of.to_string() } else { format!("{of}{n}") };
+            let terms = lines(p.shape.folds[0].terms());
+            let a = matrix(&p.a, &name("a"), tile.m.block, terms, 1);
+            factors.push([a, matrix(&p.b, &name("b"), step, terms, stages)]);
+        }
         let v = matrix(&chain.v, "v", across, step, stages);
         let barriers = e.kernel.shared("barriers", DType::I64, 4 * stages + 1, 8);
-        let main = FoldLoop { chain, tile, layout, a, b, v, barriers, groups };
+        let main = FoldLoop { chain, tile, layout, factors, v, barriers, groups };
         main.init(e);
         main
     }
@@ -189,10 +198,11 @@ impl<'x> FoldLoop<'x> {
                     call(e, Intrinsic::SetMaxRegisters { more: true, count }, Vec::new());
                 }
                 let (state, thread) = self.multiply(e, &Expr::Var(group), &place, &scores, &first, &count);
-                if let Goes::Parts(parts) = goes {
-                    return self.store_part(e, &state, &place, parts);
+                if let Goes::Parts(parts, flags) = goes {
+                    return self.store_part(e, &state, &place, parts, *flags);
                 }
                 self.finish(e, &state, &scores, &thread);
+                self.store_beside(e, &state, &scores, &thread, &place);
                 let acc = state.acc;
                 if let Goes::Whole(Some(flags)) = goes {
                     self.note(e, acc, &place, *flags);
@@ -203,7 +213,8 @@ impl<'x> FoldLoop<'x> {
         );
     }
 
-    /// The block's rows. Where the number of steps grows with the row, the longest come first.
+    /// The block's rows. Where the number of steps grows with the row, the longest come first: at the end of the batch
+    /// those of several members together, so that no multiprocessor has a long one left when the others have none.
     fn locate(&self, e: &mut Emit) -> Where {
         let tiles = self.tile.m.tiles();
         let block = Expr::Special(Special::BlockX);
@@ -215,11 +226,24 @@ impl<'x> FoldLoop<'x> {
                 (part, e.named("id", Ty::I32, over(block, parts)))
             }
         };
-        let number = if self.tile.batch == 1 { id.clone() } else { modulo(id.clone(), tiles) };
+        let together = self.tile.swizzle;
+        let alone = self.tile.batch - together;
+        let (mut number, mut batch) = match self.tile.batch {
+            1 => (id.clone(), lit32(0)),
+            _ => (modulo(id.clone(), tiles), over(id.clone(), tiles)),
+        };
+        if together > 1 {
+            let early = cmp(CmpOp::Lt, id.clone(), lit32((alone * tiles) as i32));
+            let early = e.named("early", Ty::Bool, early);
+            let within = e.named("within", Ty::I32, sub(id, lit32((alone * tiles) as i32)));
+            let within = int_op(IntOp::Max, within, lit32(0));
+            let or =
+                |own: Expr, late: Expr| Expr::Select(Box::new(early.clone()), Box::new(own), Box::new(late));
+            number = or(number, over(within.clone(), together));
+            batch = or(batch, plus(modulo(within, together), lit32(alone as i32)));
+        }
         let number = e.named("tile", Ty::I32, number);
-        let last_first = self.chain.bounds.iter().any(|b| b.upper && b.row);
-        let number = if last_first { sub(lit32(tiles as i32 - 1), number) } else { number };
-        let batch = if self.tile.batch == 1 { lit32(0) } else { over(id, tiles) };
+        let number = if self.chain.grows() { sub(lit32(tiles as i32 - 1), number) } else { number };
         let batch_number = e.named("batch", Ty::I32, batch);
         let extents: Vec<i64> = self.chain.outer.batch.iter().map(|d| d.extent).collect();
         let batch = decode(e, Num { expr: batch_number.clone(), ty: Ty::I32 }, &extents);
@@ -243,22 +267,25 @@ impl<'x> FoldLoop<'x> {
     /// One thread: waits for free stages, says how many bytes will come, and starts the copies.
     fn load(&self, e: &mut Emit, place: &Where, first: &Expr, count: &Expr) {
         let full = e.named("rows_full", Ty::U32, self.rows_full());
-        call(e, Intrinsic::MbarrierExpect, vec![full.clone(), Expr::U32(self.a.bytes())]);
-        self.a.copy(e, &lit32(0), &full, &place.m[0], &lit32(0), place);
+        let rows: Vec<&Matrix> = self.factors.iter().map(|f| &f[0]).collect();
+        let bytes = |all: &[&Matrix]| Expr::U32(all.iter().map(|m| m.bytes()).sum());
+        call(e, Intrinsic::MbarrierExpect, vec![full.clone(), bytes(&rows)]);
+        rows.iter().for_each(|a| a.copy(e, &lit32(0), &full, &place.m[0], &lit32(0), place));
+        let terms: Vec<&Matrix> = self.factors.iter().map(|f| &f[1]).collect();
         let c = Cursor::new(e, 1);
         let var = e.kernel.var("it", Ty::I32);
         let body = e.block(|e| {
             let slot = Expr::Var(c.slot);
             let j0 =
                 e.named("j0", Ty::I32, times(plus(first.clone(), Expr::Var(var)), self.layout.step as i64));
-            for (matrix, full, empty, row, term) in [
-                (&self.b, Gate::ScoresFull, Gate::ScoresEmpty, j0.clone(), lit32(0)),
-                (&self.v, Gate::TermsFull, Gate::TermsEmpty, lit32(0), j0.clone()),
+            for (matrices, full, empty, row, term) in [
+                (&terms[..], Gate::ScoresFull, Gate::ScoresEmpty, j0.clone(), lit32(0)),
+                (&[&self.v][..], Gate::TermsFull, Gate::TermsEmpty, lit32(0), j0.clone()),
             ] {
                 self.wait(e, empty, c);
                 let full = e.named("full", Ty::U32, self.gate(full, &slot));
-                call(e, Intrinsic::MbarrierExpect, vec![full.clone(), Expr::U32(matrix.bytes())]);
-                matrix.copy(e, &slot, &full, &row, &term, place);
+                call(e, Intrinsic::MbarrierExpect, vec![full.clone(), bytes(matrices)]);
+                matrices.iter().for_each(|m| m.copy(e, &slot, &full, &row, &term, place));
             }
             c.advance(e, self.layout.stages);
         });
@@ -285,6 +312,7 @@ impl<'x> FoldLoop<'x> {
             weights: e.kernel.array("weights", Ty::U32, self.layout.step / 4 * self.chain.pieces),
             top: two(e, "top", MINUS_INFINITY),
             sum: two(e, "sum", ZERO),
+            most: (!self.chain.beside.is_empty()).then(|| two(e, "most", MINUS_INFINITY)),
         };
         let tops = state.top;
         let rows = [0, 1].map(|r| self.row_digits(e, place, r));
@@ -301,8 +329,9 @@ impl<'x> FoldLoop<'x> {
                 e.push(Stmt::Set(tops[r], scaled));
             }
         }
-        let a = self.a.descriptor(e, "a_matrix", &mine);
-        let b = self.b.descriptor(e, "b_matrix", &lit32(0));
+        let factors: Vec<[Expr; 2]> = (self.factors.iter())
+            .map(|[a, b]| [a.descriptor(e, "a_matrix", &mine), b.descriptor(e, "b_matrix", &lit32(0))])
+            .collect();
         let v = self.v.descriptor(e, "v_matrix", &lit32(0));
         call(e, Intrinsic::MbarrierWait, vec![self.rows_full(), Expr::U32(0)]);
         let at = Cursor::new(e, 0);
@@ -311,7 +340,7 @@ impl<'x> FoldLoop<'x> {
         // The first step has no weights before it.
         self.wait(e, Gate::ScoresFull, at);
         call(e, Intrinsic::WgmmaFence, Vec::new());
-        self.start_scores(e, &a, &b, at, &state);
+        self.start_scores(e, &factors, at, &state);
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
         self.give_back(e, Gate::ScoresEmpty, at);
         at.advance(e, self.layout.stages);
@@ -325,7 +354,7 @@ impl<'x> FoldLoop<'x> {
         let body = e.block(|e| {
             self.wait(e, Gate::ScoresFull, at);
             call(e, Intrinsic::WgmmaFence, Vec::new());
-            self.start_scores(e, &a, &b, at, &state);
+            self.start_scores(e, &factors, at, &state);
             self.wait(e, Gate::TermsFull, before);
             call(e, Intrinsic::WgmmaFence, Vec::new());
             self.start_terms(e, &v, before, &state);
@@ -366,15 +395,18 @@ impl<'x> FoldLoop<'x> {
     }
 
     /// The products of a step's scores.
-    fn start_scores(&self, e: &mut Emit, a: &Expr, b: &Expr, at: Cursor, s: &State) {
-        let stage = e.named("b_stage", Ty::U64, self.b.stage(b, at));
-        let trans = [!self.a.boxes.k_major, !self.b.boxes.k_major];
-        let op = Intrinsic::Wgmma { dtypes: [self.chain.dtype; 2], n: self.layout.step as u16, trans };
-        let terms = self.chain.sizes()[1] as u32;
-        for kk in 0..terms.div_ceil(16) {
-            let args = vec![self.a.terms_on(a, kk), self.b.terms_on(&stage, kk), lit32((kk > 0) as i32)];
-            let outs = (0..self.layout.step / 2).map(|i| Place::Elem(s.scores, i)).collect();
-            e.push(Stmt::Intrinsic { op, outs, args });
+    fn start_scores(&self, e: &mut Emit, factors: &[[Expr; 2]], at: Cursor, s: &State) {
+        let mut more = false;
+        for ([a, b], [first_a, first_b]) in self.factors.iter().zip(factors) {
+            let stage = e.named("b_stage", Ty::U64, b.stage(first_b, at));
+            let trans = [!a.boxes.k_major, !b.boxes.k_major];
+            let op = Intrinsic::Wgmma { dtypes: [self.chain.dtype; 2], n: self.layout.step as u16, trans };
+            for kk in 0..a.boxes.terms().div_ceil(16) {
+                let args = vec![a.terms_on(first_a, kk), b.terms_on(&stage, kk), lit32(more as i32)];
+                let outs = (0..self.layout.step / 2).map(|i| Place::Elem(s.scores, i)).collect();
+                e.push(Stmt::Intrinsic { op, outs, args });
+                more = true;
+            }
         }
         call(e, Intrinsic::WgmmaCommit, Vec::new());
     }
@@ -438,6 +470,10 @@ impl<'x> FoldLoop<'x> {
         let mut base = Vec::new();
         for r in 0..2 {
             self.over_lanes(e, top[r], Func::Max);
+            if let Some(most) = s.most {
+                let greater = f32_call(Func::Max, vec![Expr::Var(most[r]), Expr::Var(top[r])]);
+                e.push(Stmt::Set(most[r], greater));
+            }
             let scaled = f32_call(Func::Mul, vec![Expr::Var(top[r]), scale()]);
             let new = f32_call(Func::Max, vec![Expr::Var(s.top[r]), scaled]);
             let new = e.named("new_top", Ty::F32, new);
@@ -452,33 +488,56 @@ impl<'x> FoldLoop<'x> {
             base.push(e.named("minus", Ty::F32, f32_call(Func::Neg, vec![safe])));
             factors.push(factor);
         }
-        unrolled(e, "g", groups, |e, g| {
-            for r in 0..2usize {
-                for w in 0..2 {
-                    let at = plus(times(g.clone(), 4), lit32(2 * r as i32 + w));
-                    let score = Expr::Elem(s.scores, Box::new(at.clone()));
-                    let x = f32_call(Func::Fma, vec![score, scale(), base[r].clone()]);
-                    let weight = e.let_var("weight", Ty::F32, exp2(x));
-                    if let Some(d) = state.divisor.and_then(|d| d.rounded) {
-                        let full = Num { expr: Expr::Var(weight), ty: Ty::F32 };
-                        let rounded = e.rounded(d, full).expr;
-                        e.push(Stmt::Set(weight, rounded));
+        let exponentials =
+            Exponentials { scores, thread, j0, scale: scale(), base: [base[0].clone(), base[1].clone()] };
+        if scores.has_randoms() {
+            unrolled(e, "pair", groups / 2, |e, pair| {
+                e.scope(|e| {
+                    let first = e.named("g", Ty::I32, times(pair, 2));
+                    let words = scores.words(e, j0, &first, thread);
+                    for n in 0..2 {
+                        let g = plus(first.clone(), lit32(n as i32));
+                        self.weights(e, &exponentials, s, &g, Some((words, n)));
                     }
-                    if state.divisor.is_some() {
-                        let sum = f32_call(Func::Add, vec![Expr::Var(s.sum[r]), Expr::Var(weight)]);
-                        e.push(Stmt::Set(s.sum[r], sum));
-                    }
-                    e.scope(|e| {
-                        let mut value = Expr::Var(weight);
-                        if scores.has_more() {
-                            value = scores.weight(e, value, term(j0, &g, thread, w), thread, r);
-                        }
-                        e.push(Stmt::SetElem(s.scores, at, value));
-                    });
-                }
-            }
-        });
+                });
+            });
+        } else {
+            unrolled(e, "g", groups, |e, g| self.weights(e, &exponentials, s, &g, None));
+        }
         Some([factors[0].clone(), factors[1].clone()])
+    }
+
+    /// The scores of a group of columns to weights. Random words: of two groups, and which of them it is.
+    fn weights(&self, e: &mut Emit, of: &Exponentials, s: &State, g: &Expr, words: Option<(ArrayId, usize)>) {
+        let Exponentials { scores, thread, j0, scale, base } = of;
+        let divisor = self.chain.cascade.state.as_ref().and_then(|s| s.divisor);
+        for r in 0..2usize {
+            for w in 0..2 {
+                let at = plus(times(g.clone(), 4), lit32(2 * r as i32 + w));
+                let score = Expr::Elem(s.scores, Box::new(at.clone()));
+                let x = f32_call(Func::Fma, vec![score, scale.clone(), base[r].clone()]);
+                let weight = e.let_var("weight", Ty::F32, exp2(x));
+                if let Some(d) = divisor.and_then(|d| d.rounded) {
+                    let full = Num { expr: Expr::Var(weight), ty: Ty::F32 };
+                    let rounded = e.rounded(d, full).expr;
+                    e.push(Stmt::Set(weight, rounded));
+                }
+                if divisor.is_some() {
+                    let sum = f32_call(Func::Add, vec![Expr::Var(s.sum[r]), Expr::Var(weight)]);
+                    e.push(Stmt::Set(s.sum[r], sum));
+                }
+                e.scope(|e| {
+                    let mut value = Expr::Var(weight);
+                    if scores.has_more() {
+                        if let Some((words, group)) = words {
+                            scores.bind_words(e, words, r, group, w);
+                        }
+                        value = scores.weight(e, value, term(j0, g, thread, w), thread, r);
+                    }
+                    e.push(Stmt::SetElem(s.scores, at, value));
+                });
+            }
+        }
     }
 
     /// Combines over the four lanes that share a row.
@@ -561,7 +620,14 @@ impl<'x> FoldLoop<'x> {
     }
 
     /// Stores what a block has of its rows after its part of the terms.
-    fn store_part(&self, e: &mut Emit, s: &State, place: &Where, parts: &Parts<ParamId>) {
+    fn store_part(
+        &self,
+        e: &mut Emit,
+        s: &State,
+        place: &Where,
+        parts: &Parts<ParamId>,
+        flags: Option<ParamId>,
+    ) {
         let (rows, columns) = (self.tile.m.points(), self.tile.n.points());
         for r in 0..2 {
             if self.chain.cascade.state.is_some() {
@@ -574,10 +640,19 @@ impl<'x> FoldLoop<'x> {
                 let batch = plus(times(place.part.clone(), self.tile.batch), place.batch_number.clone());
                 let line = e.named("line", Ty::I32, plus(times(batch, rows), row.clone()));
                 let first = cmp(CmpOp::Eq, modulo(Expr::Special(Special::Lane), 4), lit32(0));
-                e.if_then(first, |e| {
+                e.if_then(first.clone(), |e| {
                     e.push(Stmt::Store(Mem::Global(parts.tops), line.clone(), Expr::Var(s.top[r])));
                     e.push(Stmt::Store(Mem::Global(parts.sums), line.clone(), Expr::Var(s.sum[r])));
+                    if let (Some(mem), Some(most)) = (parts.most, s.most) {
+                        e.push(Stmt::Store(Mem::Global(mem), line.clone(), Expr::Var(most[r])));
+                    }
                 });
+                if let Some(flags) = flags {
+                    let first_part = cmp(CmpOp::Eq, place.part.clone(), lit32(0));
+                    e.if_then(and(first, first_part), |e| {
+                        e.push(Stmt::Store(Mem::Global(flags), line.clone(), lit32(0)));
+                    });
+                }
                 let start = plus(times(line, columns), lane_column());
                 let start = e.named("start", Ty::I32, start);
                 unrolled(e, "g", self.tile.n.block / 8, |e, g| {
@@ -594,6 +669,23 @@ impl<'x> FoldLoop<'x> {
                         }
                     }
                 });
+            });
+        }
+    }
+
+    /// Stores the values of the rows: a lane each.
+    fn store_beside(&self, e: &mut Emit, s: &State, scores: &Scores, thread: &Thread, place: &Where) {
+        let Some(most) = s.most else { return };
+        let rows = self.tile.m.points();
+        for r in 0..2 {
+            let local = Accumulators::of(self.tile).row(lit32(r as i32));
+            let row = e.named("row", Ty::I32, plus(place.m[0].clone(), local));
+            let first = cmp(CmpOp::Eq, modulo(Expr::Special(Special::Lane), 4), lit32(0));
+            let inside = cmp(CmpOp::Lt, row, lit32(rows as i32));
+            e.if_then(and(first, inside), |e| {
+                let row = OfRow::new(e, self.chain, most[r], scores.scale(), Expr::Var(s.sum[r]));
+                let known = Known { batch: &thread.batch, m: &thread.rows[r], n: &[] };
+                self.chain.beside.iter().for_each(|b| b.store(e, self.chain, known, &row));
             });
         }
     }
@@ -646,63 +738,4 @@ fn log2_of(state: &cascade::State) -> f64 {
 
 fn log2(state: &cascade::State) -> Expr {
     Expr::Lit(Value::F32(log2_of(state) as f32))
-}
-
-impl Matrix<'_> {
-    fn bytes(&self) -> u32 {
-        self.rows * self.terms * 2
-    }
-
-    /// Starts the copies to one stage: rows and terms from these on.
-    fn copy(&self, e: &mut Emit, slot: &Expr, full: &Expr, row: &Expr, term: &Expr, place: &Where) {
-        let op = Intrinsic::TmaLoad { map: self.map, rank: self.boxes.map(self.rows).dims.len() as u8 };
-        let line = LINE as u32;
-        let across = if self.boxes.k_major { 1 } else { self.rows / line };
-        for t in 0..self.terms / line {
-            for r in 0..across {
-                let within = t * self.rows * line + r * line * line;
-                let elements =
-                    plus(times(slot.clone(), (self.rows * self.terms) as i64), lit32(within as i32));
-                let to = Expr::SharedAddr(self.shared, Box::new(elements));
-                let row = plus(row.clone(), lit32((r * line) as i32));
-                let term = plus(term.clone(), lit32((t * line) as i32));
-                let (x, y) = if self.boxes.k_major { (term, row) } else { (row, term) };
-                let mut args = vec![to, full.clone(), x, y];
-                args.extend(self.boxes.batch().map(|d| cast_i32(&place.batch[d])));
-                call(e, op, args);
-            }
-        }
-    }
-
-    /// The descriptor of the first stage, from some elements on.
-    fn descriptor(&self, e: &mut Emit, name: &str, from: &Expr) -> Expr {
-        // Bits: 16–29 the step to the next 64 rows of a matrix whose rows are contiguous, 32–45 that to the next atom,
-        // 62 the swizzle of 128 bytes.
-        let leading = if self.boxes.k_major { 1 } else { 64 * 128 / 16 };
-        let fixed = 1u64 << 62 | (ATOM / 16) << 32 | leading << 16;
-        let base = Expr::SharedAddr(self.shared, Box::new(from.clone()));
-        let start = int_op(IntOp::Shr, base, Expr::U32(4));
-        let fixed = cast(Ty::U64, lit64(fixed as i64));
-        e.named(name, Ty::U64, int_op(IntOp::Or, fixed, cast(Ty::U64, start)))
-    }
-
-    fn stage(&self, first: &Expr, at: Cursor) -> Expr {
-        let moved = times(Expr::Var(at.slot), self.bytes() as i64 / 16);
-        int_op(IntOp::Add, first.clone(), cast(Ty::U64, moved))
-    }
-
-    /// 16 · kk terms on.
-    fn terms_on(&self, stage: &Expr, kk: u32) -> Expr {
-        let slab = kk / 4 * self.rows * 128;
-        let within = kk % 4 * if self.boxes.k_major { 32 } else { 16 * 128 };
-        let moved = cast(Ty::U64, lit64((slab + within) as i64 / 16));
-        int_op(IntOp::Add, stage.clone(), moved)
-    }
-}
-
-fn cast_i32(n: &Num) -> Expr {
-    match n.ty {
-        Ty::I32 => n.expr.clone(),
-        _ => cast(Ty::I32, n.expr.clone()),
-    }
 }

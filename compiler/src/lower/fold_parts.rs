@@ -5,28 +5,31 @@
 use super::contract_coords::{Known, axis_values, bind_values, plus};
 use super::contract_epilogue::{Epilogue, Point};
 use super::contract_pattern::ContractShape;
+use super::fold_beside::OfRow;
 use super::fold_loop::{Parts, exp2, factor};
 use super::fold_pattern::Chain;
-use super::fold_scores::MINUS_INFINITY;
-use super::map::{decode, launch_points, point};
-use super::scalar::{Num, cmp, int, int_op, lit32};
+use super::fold_scores::{self, MINUS_INFINITY};
+use super::map::{decode, launch_points};
+use super::scalar::{Num, cmp, int_op, lit32, not};
 use super::{Lowering, Refusal};
 use crate::ir::graph::Define;
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
-use crate::ir::simt::{CmpOp, Expr, IntOp, Mem, Stmt, Ty, Unroll};
+use crate::ir::simt::{AtomicOp, CmpOp, Expr, IntOp, Mem, Stmt, Ty, Unroll};
 use crate::ir::tile::Tile;
 use crate::vocab::dtype::{DType, Value};
 use crate::vocab::func::Func;
 
 /// Workspace for the parts of a chain.
-pub fn workspace(cx: &mut Lowering, k: &PlanKernel, tile: &Tile) -> Parts<BufferId> {
+pub fn workspace(cx: &mut Lowering, k: &PlanKernel, tile: &Tile, beside: bool) -> Parts<BufferId> {
     let rows = tile.split * tile.batch * tile.m.points();
     let mut one = |what: &str, n: i64| cx.workspace(format!("{}_{what}", k.name), DType::F32, &[n]);
-    Parts { accs: one("parts", rows * tile.n.points()), tops: one("tops", rows), sums: one("sums", rows) }
+    let accs = one("parts", rows * tile.n.points());
+    let [tops, sums] = ["tops", "sums"].map(|what| one(what, rows));
+    Parts { accs, tops, sums, most: beside.then(|| one("most", rows)) }
 }
 
-/// A thread a point.
+/// A thread a point. Notes rows that are not finite, where there are flags.
 pub fn combine<'a>(
     cx: &mut Lowering<'a>,
     k: &'a PlanKernel,
@@ -34,12 +37,13 @@ pub fn combine<'a>(
     chain: &Chain,
     tile: &Tile,
     parts: Parts<BufferId>,
+    flags: Option<BufferId>,
 ) -> Result<(), Refusal> {
     let shape = &chain.outer;
     let rows = tile.batch * tile.m.points();
     let columns = tile.n.points();
     launch_points(cx, &format!("{}_add", k.name), &[rows, columns], d.span, |e, at| {
-        let Parts { accs, tops, sums } = parts;
+        let Parts { accs, tops, sums, most } = parts;
         let [accs, tops, sums] = [accs, tops, sums].map(|b| Mem::Global(e.pointer(b, false)));
         let row = e.named("row", Ty::I32, at[0].expr.clone());
         let extents: Vec<i64> = shape.batch.iter().chain(&shape.m).map(|d| d.extent).collect();
@@ -62,10 +66,16 @@ pub fn combine<'a>(
         };
         let top = e.let_var("top", Ty::F32, MINUS_INFINITY);
         let state = chain.cascade.state.as_ref();
+        let most = most.map(|b| Mem::Global(e.pointer(b, false)));
+        let greatest = e.let_var("most", Ty::F32, MINUS_INFINITY);
         if state.is_some() {
             let body = e.block(|e| {
-                let other = Expr::Load(tops, Box::new(line(part)));
-                e.push(Stmt::Set(top, Expr::Call(Func::Max, vec![Expr::Var(top), other])));
+                let of = |mem: Mem| Expr::Load(mem, Box::new(line(part)));
+                let greater = |var, mem| Stmt::Set(var, Expr::Call(Func::Max, vec![Expr::Var(var), of(mem)]));
+                e.push(greater(top, tops));
+                if let Some(most) = most {
+                    e.push(greater(greatest, most));
+                }
             });
             e.push(each(part, body));
         }
@@ -93,6 +103,15 @@ pub fn combine<'a>(
             e.push(Stmt::Set(acc, Expr::Call(Func::Fma, vec![own, by, Expr::Var(acc)])));
         });
         e.push(each(part, body));
+        if !chain.beside.is_empty() {
+            let first = cmp(CmpOp::Eq, at[1].expr.clone(), lit32(0));
+            let scale = fold_scores::scale_of(e.graph, chain).0;
+            e.if_then(first, |e| {
+                let row = OfRow::new(e, chain, greatest, scale, Expr::Var(sum));
+                let known = Known { batch, m, n: &[] };
+                chain.beside.iter().for_each(|b| b.store(e, chain, known, &row));
+            });
+        }
 
         let mut value = Expr::Var(acc);
         if let Some(state) = state {
@@ -108,19 +127,17 @@ pub fn combine<'a>(
             value = Expr::Call(Func::Mul, vec![value, by]);
         }
         let value = e.named("value", Ty::F32, value);
-        let store = |e: &mut super::scalar::Emit<'a>| {
-            Epilogue { shape, tile }.element(e, &Point { m, n: &n, batch }, vec![value.clone()], None);
-        };
-        if !chain.strict {
-            return store(e);
+        if let Some(flags) = flags {
+            // As `fold_exact` says.
+            let size = Expr::Call(Func::Abs, vec![value.clone()]);
+            let finite = cmp(CmpOp::Le, size, Expr::Lit(Value::F32(f32::MAX)));
+            let mem = Mem::Global(e.pointer(flags, true));
+            e.if_then(not(finite), |e| {
+                let (op, index) = (AtomicOp::Or, row.clone());
+                e.push(Stmt::Atomic { op, mem, index, value: lit32(1), old: None });
+            });
         }
-        // As `fold_exact` says.
-        let size = Expr::Call(Func::Abs, vec![value.clone()]);
-        let finite = cmp(CmpOp::Le, size, Expr::Lit(Value::F32(f32::MAX)));
-        e.if_else(finite, store, |e| {
-            let at: Vec<Num> = values.iter().map(|v| v.clone().unwrap_or(int(0))).collect();
-            point(e, &[d], &at);
-        });
+        Epilogue { shape, tile }.element(e, &Point { m, n: &n, batch }, vec![value], None);
     })
 }
 

@@ -5,6 +5,7 @@
 
 use super::contract_operand::{Ground, Source};
 use super::contract_pattern::{self, ContractShape, Contraction, Digit};
+use super::fold_beside::Beside;
 use super::fold_boxes::{self, Boxes};
 use super::home::Home;
 use super::hopper_gather::affine;
@@ -33,17 +34,26 @@ pub struct Chain {
     pub values: Vec<ExprId>,
     /// Whether what they leave out may be infinite or NaN and must not show.
     pub strict: bool,
-    /// Scores: rows of `a` by columns of `b`, which are the terms of the second product.
-    pub inner: ContractShape,
+    /// Scores: the sum of these products.
+    pub products: Vec<Product>,
+    /// That sum.
+    pub score_sum: ExprId,
     /// The second product; its first factor are the weights.
     pub outer: ContractShape,
     pub dtype: DType,
     /// Numbers of this type that a weight is the sum of.
     pub pieces: u32,
-    pub a: Boxes,
-    pub b: Boxes,
     pub v: Boxes,
     pub bounds: Vec<Bound>,
+    /// Values of its rows that the same kernel stores.
+    pub beside: Vec<Beside>,
+}
+
+/// A product that scores are made of: rows of `a` by columns of `b`, which are the terms of the second product.
+pub struct Product {
+    pub shape: ContractShape,
+    pub a: Boxes,
+    pub b: Boxes,
 }
 
 /// A condition that leaves out scores before or after a place that moves with the row.
@@ -77,6 +87,16 @@ impl Chain {
         (0..SAMPLES).map(|s| taken(at(s))).sum::<f64>() / SAMPLES as f64
     }
 
+    /// Whether rows further down have more steps.
+    pub fn grows(&self) -> bool {
+        self.bounds.iter().any(|b| b.upper && b.row)
+    }
+
+    /// The shape of the scores.
+    pub fn inner(&self) -> &ContractShape {
+        &self.products[0].shape
+    }
+
     pub fn fold(&self) -> &Contraction {
         &self.outer.folds[0]
     }
@@ -84,8 +104,8 @@ impl Chain {
     /// Rows, terms of the scores, terms of the second product, columns.
     pub fn sizes(&self) -> [i64; 4] {
         let points = ContractShape::points;
-        let (inner, outer) = (&self.inner.folds[0], &self.outer.folds[0]);
-        [points(&self.outer.m), inner.terms(), outer.terms(), points(&self.outer.n)]
+        let inner = self.products.iter().map(|p| p.shape.folds[0].terms()).sum();
+        [points(&self.outer.m), inner, self.outer.folds[0].terms(), points(&self.outer.n)]
     }
 }
 
@@ -112,6 +132,7 @@ pub fn takes(g: &Graph, d: &Define) -> Result<Chain, String> {
 struct Outer {
     /// The sum, or the quotient by a sum of its weights.
     value: ExprId,
+    id: ExprId,
     fold: Fold,
     /// What the whole sum is divided by.
     late: Option<ExprId>,
@@ -138,7 +159,7 @@ fn the_sum(g: &Graph, d: &Define) -> Result<Outer, String> {
     let f = fold(sum).ok_or("no sum")?;
     match f.axes[..] {
         [_] if nested(&sum) && f.combine == Combine::Builtin(Monoid::Sum) => {
-            Ok(Outer { value, fold: f, late })
+            Ok(Outer { value, id: sum, fold: f, late })
         }
         _ => Err(NO_FOLD.into()),
     }
@@ -161,20 +182,45 @@ fn quotient(g: &Graph, value: ExprId) -> Option<(ExprId, ExprId, ExprId)> {
     }
 }
 
-/// The factors of a sum's terms and the conditions under which terms are taken.
-fn terms(g: &Graph, f: &Fold) -> Result<(ExprId, ExprId, Vec<ExprId>), String> {
-    let (mut body, mut conds) = (f.body, Vec::from_iter(f.cond));
+/// A sum's terms where they are taken.
+struct Terms {
+    product: ExprId,
+    factors: [ExprId; 2],
+    /// The conditions under which terms are taken, outermost first.
+    conds: Vec<ExprId>,
+}
+
+fn terms(g: &Graph, f: &Fold) -> Result<Terms, String> {
+    let (mut product, mut conds) = (f.body, Vec::from_iter(f.cond));
     // `c ? x : 0` is the sum of x where c.
-    while let Expr::Select(c, a, b) = *g.expr(body)
+    while let Expr::Select(c, a, b) = *g.expr(product)
         && matches!(g.expr(b), Expr::Lit(Value::F32(v)) if *v == 0.0)
     {
         conds.push(c);
-        body = a;
+        product = a;
     }
-    match g.expr(body) {
-        Expr::Call(Func::Mul, args) => Ok((args[0], args[1], conds)),
+    match g.expr(product) {
+        Expr::Call(Func::Mul, args) => Ok(Terms { product, factors: [args[0], args[1]], conds }),
         _ => Err("terms that are no products".into()),
     }
+}
+
+/// A chain's sum as it is defined.
+pub struct Sum {
+    pub id: ExprId,
+    pub fold: Fold,
+    /// What is added where all `conds` hold: `term`, which holds folds, times what holds none.
+    pub product: ExprId,
+    pub term: ExprId,
+    pub conds: Vec<ExprId>,
+}
+
+/// The sum of a definition that is a chain.
+pub fn sum(g: &Graph, d: &Define) -> Result<Sum, String> {
+    let Outer { id, fold, .. } = the_sum(g, d)?;
+    let Terms { product, factors: [x, y], conds } = terms(g, &fold)?;
+    let term = if facts::Facts::default().has_fold(g, x) { x } else { y };
+    Ok(Sum { id, fold, product, term, conds })
 }
 
 pub fn recognise(
@@ -183,10 +229,10 @@ pub fn recognise(
     d: &Define,
     home: &dyn Fn(TensorId) -> Home,
 ) -> Result<Chain, String> {
-    let Outer { value, fold: f, late } = the_sum(g, d)?;
+    let Outer { value, fold: f, late, .. } = the_sum(g, d)?;
     let axis = f.axes[0];
     let mut facts = facts::Facts::default();
-    let (x, y, values) = terms(g, &f)?;
+    let Terms { factors: [x, y], conds: values, .. } = terms(g, &f)?;
     let (term, other) = if facts.has_fold(g, x) { (x, y) } else { (y, x) };
     if facts.has_fold(g, other) {
         return Err("two factors with folds".into());
@@ -209,26 +255,44 @@ pub fn recognise(
     };
     let mut outer = second(g, &mut facts, d, (value, &f), term, other)?;
     plain(&mut outer, axis)?;
-    let mut inner = scores(g, &mut facts, d, &outer, &cascade, axis)?;
-    for shape in [&mut inner, &mut outer] {
-        longest_last(shape);
-    }
-    let matrices = |inner: &ContractShape, outer: &ContractShape| {
-        matrices(&Lying { graph: g, facts: index, home, dtype, axis }, inner, outer)
+    let (score_sum, mut inners) = scores(g, &mut facts, d, &outer, &cascade, axis)?;
+    inners.iter_mut().chain([&mut outer]).for_each(longest_last);
+    let lying = Lying { graph: g, facts: index, home, dtype, axis };
+    let apart = |inners: &[ContractShape], outer: &ContractShape| {
+        let (mut inners, mut outer) = (inners.to_vec(), outer.clone());
+        inners.iter_mut().chain([&mut outer]).for_each(split_rows);
+        let found = matrices(&lying, &inners, &outer)?;
+        Ok::<_, String>((found, inners, outer))
     };
-    let (a, b, v) = match matrices(&inner, &outer) {
+    let rows_are_many = outer.m.len() > 1;
+    let mut found = match matrices(&lying, &inners, &outer) {
         Ok(found) => found,
         // Rows that are not one number: only the innermost are cut in blocks.
-        Err(_) if inner.m.len() > 1 => {
-            split_rows(&mut inner);
-            split_rows(&mut outer);
-            matrices(&inner, &outer)?
+        Err(_) if rows_are_many => {
+            let found;
+            (found, inners, outer) = apart(&inners, &outer)?;
+            found
         }
         Err(why) => return Err(why),
     };
-    let ground = Ground { graph: g, facts: index, shape: &outer, home };
-    let bounds = bounds(&ground, &cascade, axis);
-    let chain = Chain { cascade, values, strict, inner, outer, dtype, pieces, a, b, v, bounds };
+    let bounds_of = |outer: &ContractShape| {
+        bounds(&Ground { graph: g, facts: index, shape: outer, home }, &cascade, axis)
+    };
+    let mut bounds = bounds_of(&outer);
+    // A block whose rows are the end of one line and the start of the next one has all steps.
+    let long = outer.m.len() > 1 && outer.m.last().is_some_and(|d| d.extent >= LEAST);
+    if long
+        && bounds.iter().any(|b| b.row)
+        && let Ok(better) = apart(&inners, &outer)
+    {
+        (found, inners, outer) = better;
+        bounds = bounds_of(&outer);
+    }
+    let (factors, v) = found;
+    let products = inners.into_iter().zip(factors).map(|(shape, [a, b])| Product { shape, a, b }).collect();
+    let beside = Vec::new();
+    let chain =
+        Chain { cascade, values, strict, products, score_sum, outer, dtype, pieces, v, bounds, beside };
     let [rows, terms, keys, columns] = chain.sizes();
     if keys < LEAST || terms > WIDEST || columns > WIDEST {
         return Err(format!("{rows} rows of {terms} terms, {keys} of {columns} columns"));
@@ -246,12 +310,11 @@ struct Lying<'a> {
     axis: AxisId,
 }
 
-/// The three matrices, if boxes can copy them.
-fn matrices(
-    lying: &Lying,
-    inner: &ContractShape,
-    outer: &ContractShape,
-) -> Result<(Boxes, Boxes, Boxes), String> {
+/// The matrices of the scores' products, and that of the second product.
+type Matrices = (Vec<[Boxes; 2]>, Boxes);
+
+/// All matrices, if boxes can copy them.
+fn matrices(lying: &Lying, inners: &[ContractShape], outer: &ContractShape) -> Result<Matrices, String> {
     let Lying { graph, facts, home, dtype, axis } = *lying;
     let operand = |shape: &ContractShape, second: bool, rows: &[Digit], k: AxisId| {
         let ground = Ground { graph, facts, shape, home };
@@ -263,10 +326,12 @@ fn matrices(
         }
         .ok_or_else(|| "a matrix that does not lie as boxes want it".to_string())
     };
-    let k = inner.folds[0].k[long_axis(&inner.folds[0])?].axis;
-    let a = operand(inner, false, &inner.m, k)?;
-    let b = operand(inner, true, &inner.n, k)?;
-    Ok((a, b, operand(outer, true, &outer.n, axis)?))
+    let pair = |inner: &ContractShape| {
+        let k = inner.folds[0].k[long_axis(&inner.folds[0])?].axis;
+        Ok::<_, String>([operand(inner, false, &inner.m, k)?, operand(inner, true, &inner.n, k)?])
+    };
+    let pairs = inners.iter().map(pair).collect::<Result<_, _>>()?;
+    Ok((pairs, operand(outer, true, &outer.n, axis)?))
 }
 
 /// Puts the rows' digit with the most values innermost: blocks are cut along it, and conditions speak of it.
@@ -363,7 +428,7 @@ fn plain(outer: &mut ContractShape, axis: AxisId) -> Result<(), String> {
     Ok(())
 }
 
-/// The product in the scores.
+/// The products in the scores, and their sum: one product, or a sum of some.
 fn scores(
     g: &Graph,
     facts: &mut facts::Facts,
@@ -371,17 +436,56 @@ fn scores(
     outer: &ContractShape,
     cascade: &Cascade,
     axis: AxisId,
-) -> Result<ContractShape, String> {
-    let [product] = inline::outer_folds(g, cascade.score)[..] else {
-        return Err("scores that are not one product".into());
-    };
+) -> Result<(ExprId, Vec<ContractShape>), String> {
+    let found = inline::outer_folds(g, cascade.score);
+    let sum = sum_of(g, cascade.score, &found).ok_or("scores that are not one product")?;
     if cascade.taken.is_some_and(|c| facts.has_fold(g, c)) {
         return Err("a condition with a loop".into());
     }
     let own: Vec<usize> = outer.n.iter().map(|n| n.out).collect();
     let mut axes: Vec<AxisId> = (0..d.axes.len()).filter(|i| !own.contains(i)).map(|i| d.axes[i]).collect();
     axes.push(axis);
-    let mut inner = shape_of(g, d, &axes, product)?;
+    let shapes = found.into_iter().map(|product| score(g, d, outer, &axes, product));
+    Ok((sum, shapes.collect::<Result<_, _>>()?))
+}
+
+/// The expression that adds these products and nothing else.
+fn sum_of(g: &Graph, score: ExprId, products: &[ExprId]) -> Option<ExprId> {
+    const MOST: usize = 3;
+    let (mut e, mut rest) = (score, products.to_vec());
+    if rest.is_empty() || rest.len() > MOST {
+        return None;
+    }
+    // Down to where the products part.
+    while !rest.contains(&e) {
+        let with: Vec<ExprId> =
+            g.children(e).into_iter().filter(|&c| !inline::outer_folds(g, c).is_empty()).collect();
+        match with[..] {
+            [one] => e = one,
+            _ => break,
+        }
+    }
+    let mut todo = vec![e];
+    while let Some(x) = todo.pop() {
+        match g.expr(x) {
+            _ if rest.contains(&x) => rest.retain(|&p| p != x),
+            Expr::Call(Func::Add, args) => todo.extend(args),
+            _ => return None,
+        }
+    }
+    rest.is_empty().then_some(e)
+}
+
+/// A product in the scores, over the rows of the second product.
+fn score(
+    g: &Graph,
+    d: &Define,
+    outer: &ContractShape,
+    axes: &[AxisId],
+    product: ExprId,
+) -> Result<ContractShape, String> {
+    let axis = *axes.last().ok_or("no axes")?;
+    let mut inner = shape_of(g, d, axes, product)?;
     let key = |shape: &ContractShape, digits: &[Digit]| -> Vec<(AxisId, i64, i64)> {
         digits.iter().map(|x| (shape.stmts[0].axes[x.out], x.stride, x.extent)).collect()
     };
@@ -392,12 +496,20 @@ fn scores(
     if !column(&inner) || !inner.folds[0].result_guards.is_empty() {
         return Err("scores that are no product of a row and a term".into());
     }
-    let same = key(&inner, &inner.batch) == key(outer, &outer.batch)
-        && key(&inner, &inner.m) == key(outer, &outer.m);
-    if !same {
-        return Err("the products' rows differ".into());
+    // Where the columns are the same for some of the batch (heads that share keys), those are among its rows.
+    let mut batch = Vec::new();
+    for wanted in key(outer, &outer.batch) {
+        let mut from = std::mem::take(&mut inner.batch);
+        from.append(&mut inner.m);
+        let at = from.iter().position(|x| key(&inner, std::slice::from_ref(x)) == [wanted]);
+        batch.push(from.remove(at.ok_or("the products' rows differ")?));
+        inner.m = from;
     }
-    Ok(inner)
+    inner.batch = batch;
+    match key(&inner, &inner.m) == key(outer, &outer.m) {
+        true => Ok(inner),
+        false => Err("the products' rows differ".into()),
+    }
 }
 
 /// The conditions of the scores that are linear in the row and the term.

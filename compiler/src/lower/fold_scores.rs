@@ -3,10 +3,12 @@
 
 use super::contract_coords::{Known, axis_values, bind, fold_op, modulo, over, plus, times};
 use super::fold_pattern::{Bound, Chain};
-use super::scalar::{Emit, Num, and, cmp, int_op, lit32};
+use super::map_vec;
+use super::scalar::{Emit, Num, and, cmp, int_op, lit32, lit64};
 use crate::ir::graph::{AxisId, Expr as Node, ExprId, Graph};
-use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Special, Ty};
+use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Intrinsic, Place, ShuffleKind, Special, Stmt, Ty};
 use crate::ir::tile::Tile;
+use crate::pass::inline;
 use crate::vocab::dtype::Value;
 use crate::vocab::func::Func;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +32,8 @@ pub struct Scores<'x> {
     divisions: Vec<Division>,
     /// The same above the exponential.
     last_divisions: Vec<Division>,
+    /// Random functions of the weights whose counters run with the terms: four terms have one block of words.
+    randoms: Vec<(ExprId, Func, [ExprId; 2])>,
 }
 
 /// A quotient by a constant: itself, what is divided, and by what to multiply.
@@ -47,12 +51,8 @@ pub struct Thread {
 impl<'x> Scores<'x> {
     pub fn new(e: &mut Emit, chain: &'x Chain, tile: &Tile, step: u32, m0: &Expr) -> Scores<'x> {
         let mut axes = BTreeSet::new();
-        let product = chain.inner.folds[0].fold;
-        // Without an exponential nothing takes it for nothing.
-        let scale = match chain.cascade.state {
-            Some(_) => scale(e.graph, chain.cascade.score, product),
-            None => (1.0, None),
-        };
+        let product = chain.score_sum;
+        let scale = scale_of(e.graph, chain);
         let g = e.graph;
         // A weight's divisor and exponential are known.
         let mut known: BTreeMap<ExprId, Option<ExprId>> = BTreeMap::from([(product, None)]);
@@ -66,6 +66,7 @@ impl<'x> Scores<'x> {
             last.push(chain.cascade.weight);
         }
         let last_divisions = below(g, &last, &known, &mut axes);
+        let randoms = randoms(e, &last, chain.fold().k[0].axis);
         let (rows, block) = (tile.m.points(), tile.m.block as i64);
         let inner = chain.outer.m.last().map_or(1, |d| d.extent);
         let (first_row, last_row) = if inner == rows || inner % block == 0 {
@@ -87,6 +88,7 @@ impl<'x> Scores<'x> {
             scale,
             divisions,
             last_divisions,
+            randoms,
         }
     }
 
@@ -205,8 +207,8 @@ impl<'x> Scores<'x> {
         let inside = if uses_term { e.named("term", Ty::I32, inside) } else { lit32(0) };
         let column = [Num { expr: inside, ty: Ty::I32 }];
         let known = Known { batch: &thread.batch, m: &thread.rows[r], n: &column };
-        let values = axis_values(e, &chain.inner, known);
-        for (&axis, value) in chain.inner.stmts[0].axes.iter().zip(&values) {
+        let values = axis_values(e, chain.inner(), known);
+        for (&axis, value) in chain.inner().stmts[0].axes.iter().zip(&values) {
             if let Some(v) = value.as_ref().filter(|_| self.axes.contains(&axis)) {
                 e.bind_axis(axis, v.expr.clone(), v.ty);
             }
@@ -225,7 +227,7 @@ impl<'x> Scores<'x> {
             }
         }
         let product = e.named("product", Ty::F32, product);
-        e.bind(chain.inner.folds[0].fold, product.clone());
+        e.bind(chain.score_sum, product.clone());
         if let Some(scaled) = self.scale.1 {
             e.bind(scaled, product);
         }
@@ -280,6 +282,56 @@ impl<'x> Scores<'x> {
         })
     }
 
+    pub fn has_randoms(&self) -> bool {
+        !self.randoms.is_empty()
+    }
+
+    /// The random words of two neighbouring groups of columns at both rows: for each function, row and group two for
+    /// the thread's pair. Two lanes share the words of four columns: each makes those of one group.
+    pub fn words(&self, e: &mut Emit, j0: &Expr, first_group: &Expr, thread: &Thread) -> ArrayId {
+        let array = e.kernel.array("random", Ty::U32, 8 * self.randoms.len() as u32);
+        let lane = || Expr::Special(Special::Lane);
+        let odd = e.named("odd", Ty::I32, modulo(lane(), 2));
+        let is_odd = e.named("is_odd", Ty::Bool, cmp(CmpOp::Eq, odd.clone(), lit32(1)));
+        let quad = times(over(modulo(lane(), 4), 2), 4);
+        let group = plus(first_group.clone(), odd);
+        let column = e.named("first_column", Ty::I32, plus(plus(j0.clone(), times(group, 8)), quad));
+        for (n, &(_, _, [seed, counter])) in self.randoms.iter().enumerate() {
+            for r in 0..2 {
+                e.scope(|e| {
+                    self.bind_place(e, column.clone(), thread, r, self.is_ragged());
+                    let (key, counter) = (e.value(seed), e.value(counter));
+                    let block = Expr::Int(IntOp::Shr, Box::new(counter), Box::new(lit64(2)));
+                    let own = e.kernel.array("words", Ty::U32, 4);
+                    let outs = (0..4).map(|i| Place::Elem(own, i)).collect();
+                    e.push(Stmt::Intrinsic { op: Intrinsic::Philox, outs, args: vec![key, block] });
+                    let word = |i: i32| Expr::Elem(own, Box::new(lit32(i)));
+                    let pick =
+                        |a: Expr, b: Expr| Expr::Select(Box::new(is_odd.clone()), Box::new(a), Box::new(b));
+                    for w in 0..2 {
+                        let other = e.kernel.var("other", Ty::U32);
+                        let (kind, value) = (ShuffleKind::Xor, pick(word(w), word(2 + w)));
+                        e.push(Stmt::Shuffle { var: other, kind, value, lane: lit32(1) });
+                        let other = || Expr::Var(other);
+                        let at = |group: i32| lit32(8 * n as i32 + 4 * r as i32 + 2 * group + w);
+                        e.push(Stmt::SetElem(array, at(0), pick(other(), word(w))));
+                        e.push(Stmt::SetElem(array, at(1), pick(word(2 + w), other())));
+                    }
+                });
+            }
+        }
+        array
+    }
+
+    /// Gives the random functions their values at row `r`, group 0 or 1 and column `w` of the pair.
+    pub fn bind_words(&self, e: &mut Emit, words: ArrayId, r: usize, group: usize, w: i32) {
+        for (n, &(id, func, _)) in self.randoms.iter().enumerate() {
+            let at = (8 * n + 4 * r + 2 * group) as i32 + w;
+            let value = map_vec::random_value(e, func, Expr::Elem(words, Box::new(lit32(at))));
+            e.bind_num(id, value);
+        }
+    }
+
     /// The weight at row `r` and term `j` of which `exp` is the exponential, as the second product takes it.
     pub fn weight(&self, e: &mut Emit, exp: Expr, j: Expr, thread: &Thread, r: usize) -> Expr {
         let (chain, ragged) = (self.chain, self.is_ragged());
@@ -307,6 +359,17 @@ impl<'x> Scores<'x> {
         let value = self.inside(ragged, j, value, zero);
         e.named("weighted", Ty::F32, value)
     }
+}
+
+/// The random functions below weights whose words may be shared by four terms.
+fn randoms(e: &Emit, roots: &[ExprId], axis: AxisId) -> Vec<(ExprId, Func, [ExprId; 2])> {
+    let all: BTreeSet<ExprId> = roots.iter().flat_map(|&r| inline::below(e.graph, r)).collect();
+    let call = |id: ExprId| match e.graph.expr(id) {
+        Node::Call(f @ (Func::Uniform | Func::RandBits), args) => Some((id, *f, [args[0], args[1]])),
+        _ => None,
+    };
+    let found = all.into_iter().filter_map(call);
+    found.filter(|(_, _, args)| map_vec::words_run(e, args, axis, 4)).collect()
 }
 
 /// Divisions by constants among what expressions are made of, and the axes that they depend on. What is known is not
@@ -348,6 +411,15 @@ fn divide(e: &mut Emit, divisions: &[Division]) {
 /// The term of an element `w` of a group of a thread's columns.
 pub fn term(j0: &Expr, group: &Expr, thread: &Thread, w: i32) -> Expr {
     plus(plus(j0.clone(), times(group.clone(), 8)), plus(thread.column.clone(), lit32(w)))
+}
+
+/// What all scores that count are multiplied with at last, and that expression. Without an exponential nothing takes it
+/// for nothing.
+pub fn scale_of(g: &Graph, chain: &Chain) -> (f32, Option<ExprId>) {
+    match chain.cascade.state {
+        Some(_) => scale(g, chain.cascade.score, chain.score_sum),
+        None => (1.0, None),
+    }
 }
 
 /// A positive constant that the score is the product times, where it counts.

@@ -488,12 +488,7 @@ pub(super) fn random_words(
     last: &Num,
     v: i64,
 ) -> Option<Loaded> {
-    let graph = e.graph;
-    let facts = e.facts.clone();
-    let lanes = Lanes { graph, facts: &facts, axis, v };
-    let run = lanes.run(args[1])?;
-    let whole = run.align(4) == 4 && v % 4 == 0 && graph.axis_range(axis)?.0 % 4 == 0;
-    if !whole || !lanes.steady(args[0]) || facts.may_fault(args[0]) || facts.may_fault(args[1]) {
+    if v % 4 != 0 || !words_run(e, args, axis, v) {
         return None;
     }
     let array = e.kernel.array(f.name(), Ty::U32, v as u32);
@@ -512,6 +507,14 @@ pub(super) fn random_words(
         }
     });
     Some(Loaded { id, array, at: 0, ty: Ty::U32 })
+}
+
+/// Whether the counters of a random function run with an axis, from multiples of 4 where the axis has such.
+pub(super) fn words_run(e: &Emit<'_>, args: &[ExprId], axis: AxisId, v: i64) -> bool {
+    let lanes = Lanes { graph: e.graph, facts: &e.facts, axis, v };
+    let whole = lanes.run(args[1]).is_some_and(|run| run.align(4) == 4);
+    let from = e.graph.axis_range(axis).is_some_and(|r| r.0 % 4 == 0);
+    whole && from && lanes.steady(args[0]) && !args.iter().any(|&a| e.facts.may_fault(a))
 }
 
 /// What a random function makes of its word.

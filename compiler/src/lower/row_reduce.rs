@@ -47,6 +47,14 @@ impl Lanes {
         Lanes { row, lane, own, lanes, cluster, per_block, columns }
     }
 
+    /// All threads of a block along x as those of one row.
+    pub fn of_block(threads: i64) -> Lanes {
+        let lane = Num { expr: Expr::Special(Special::ThreadX), ty: Ty::I32 };
+        let row = int_of(Ty::I32, 0);
+        let own = lane.clone();
+        Lanes { row, lane, own, lanes: threads, cluster: None, per_block: 1, columns: false }
+    }
+
     /// Before the first use of the cluster: what its blocks need of each other.
     pub fn begin(&self, e: &mut Emit<'_>) {
         if let Some(c) = &self.cluster {

@@ -50,6 +50,9 @@ pub struct State {
     /// The exponential in the term, and whether it is a power of two.
     pub exp: ExprId,
     pub base2: bool,
+    /// The greatest score, and whether it is that of the scores without the constant that they are scaled by.
+    pub top: ExprId,
+    pub bare_top: bool,
     /// A score of its own that the greatest is not less than.
     pub least: Option<ExprId>,
     pub divisor: Option<Divisor>,
@@ -60,6 +63,8 @@ pub struct State {
 /// A sum of the exponentials.
 #[derive(Clone, Copy, Debug)]
 pub struct Divisor {
+    /// The sum of the terms.
+    pub fold: ExprId,
     /// A score that it counts beside the terms.
     pub extra: Option<ExprId>,
     /// What its terms are rounded to.
@@ -95,6 +100,8 @@ struct Top {
     least: Option<ExprId>,
     /// The sum in the logarithm that is subtracted too.
     log: Option<ExprId>,
+    /// Of the scores without the constant that they are scaled by.
+    bare: bool,
 }
 
 /// The cascade that a factor of a sum along `axis` is, or why it is none. `values`: conditions under which the sum takes
@@ -169,7 +176,15 @@ impl Derive<'_> {
         // Expressions below come before those above.
         same.sort();
         let base2 = matches!(self.g.expr(s.exp), Expr::Call(Func::Exp2, _));
-        let state = State { exp: s.exp, base2, least: top.least, divisor, guard: s.guard };
+        let state = State {
+            exp: s.exp,
+            base2,
+            top: top.fold,
+            bare_top: top.bare,
+            least: top.least,
+            divisor,
+            guard: s.guard,
+        };
         let Scale { score, rounded, .. } = s;
         Ok(Cascade { score, taken, state: Some(state), rounded, weight: term, same, more })
     }
@@ -332,16 +347,16 @@ impl Derive<'_> {
             }
         }
         // A positive factor of all scores is one of their greatest.
-        let mut score = s.score;
+        let (mut score, mut bare) = (s.score, false);
         if let (Some((x, f, by)), Some((y, h, with))) = (self.scaled(score), self.scaled(e))
             && f == h
             && by == with
         {
-            (score, e) = (x, y);
+            (score, e, bare) = (x, y, true);
         }
         let body = self.fold_of(e, Monoid::Max)?;
         match self.same(score, body.body, body.axes[0]) {
-            true => Ok(Top { fold: e, body, least, log }),
+            true => Ok(Top { fold: e, body, least, log, bare }),
             false => Err(none()),
         }
     }
@@ -393,7 +408,7 @@ impl Derive<'_> {
                 (Some(a), Some(b)) => self.same(a, b, own),
                 _ => false,
             };
-        if alike { Ok(Divisor { extra, rounded }) } else { Err(other()) }
+        if alike { Ok(Divisor { fold, extra, rounded }) } else { Err(other()) }
     }
 
     /// What an exponential like the terms' is of, before it is shifted by the greatest.

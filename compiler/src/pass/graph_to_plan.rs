@@ -6,7 +6,7 @@
 //! set of stored values (`stored`); what is left is grouped into kernels (`group`).
 
 use super::facts::Facts;
-use super::{boxed, egraph_to_plan, group, hoist, inline, stored};
+use super::{beside, boxed, egraph_to_plan, group, hoist, inline, stored};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
 use crate::lower::contract_codes;
@@ -71,9 +71,12 @@ fn in_groups(graph: &Graph) -> Graph {
 }
 
 /// Groups what is to be stored into kernels.
-fn finish(found: Graph, written: &Graph, options: &PlanOptions, mut notes: Vec<String>) -> Plan {
+fn finish(mut found: Graph, written: &Graph, options: &PlanOptions, mut notes: Vec<String>) -> Plan {
     let takes = remembering(options.force);
-    let kernels = group::group(&found, options.force, &takes, &mut notes);
+    let mut kernels = group::group(&found, options.force, &takes, &mut notes);
+    if options.force.is_none() && options.chain && found.tiles.is_empty() {
+        beside::join(&mut found, &mut kernels, &mut notes);
+    }
     let mut said = BTreeSet::new();
     notes.retain(|n| said.insert(n.clone()));
     let bytes_saved = (moved(written) - moved(&found)).max(0);

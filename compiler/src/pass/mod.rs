@@ -1,6 +1,7 @@
 //! The stages between the levels, and what several of them share.
 
 pub mod ast_to_graph;
+mod beside;
 pub mod bind;
 pub mod bounds;
 mod boxed;

@@ -229,8 +229,8 @@ fn share_a(g: &Graph, shape: &ContractShape) -> bool {
 
 /// Two products, one after the other, in blocks of rows.
 fn fold(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Option<f64> {
-    let [s] = stmts[..] else { return None };
-    let Stmt::Define(d) = &g.stmts[s] else { return None };
+    // Values of its rows that stand beside cost their bytes.
+    let Stmt::Define(d) = &g.stmts[*stmts.first()?] else { return None };
     let chain = facts.chain(g, d).ok()?;
     let [rows, inner, terms, columns] = chain.sizes().map(|n| n as f64);
     let batch = ContractShape::points(&chain.outer.batch) as f64;

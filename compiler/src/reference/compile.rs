@@ -287,7 +287,13 @@ impl<'a> Compiler<'a> {
                 let (a, b) = (a(w, env), b(w, env));
                 p.add(a, F { v: -b.v, e: b.e }, wide)
             })),
-            Func::Mul => Code::F(Box::new(move |w, env| p.mul(a(w, env), b(w, env)))),
+            Func::Mul => {
+                let weight = self.weight(args);
+                Code::F(Box::new(move |w, env| {
+                    let (a, b) = (a(w, env), b(w, env));
+                    if leaves_out(w, weight, a, b) { F::exact(0.0) } else { p.mul(a, b) }
+                }))
+            }
             Func::Div => Code::F(Box::new(move |w, env| p.div(a(w, env), b(w, env), units, relative))),
             Func::Rem => Code::F(Box::new(move |w, env| p.rem(a(w, env), b(w, env)))),
             Func::Max => Code::F(Box::new(move |w, env| num::pick(a(w, env), b(w, env), true))),
@@ -308,8 +314,22 @@ impl<'a> Compiler<'a> {
             return self.code(id);
         }
         let args = args.clone();
+        let weight = self.weight(&args);
         let (a, b) = (self.code(args[0]).float(), self.code(args[1]).float());
-        Code::F(Box::new(move |w, env| num::F32.addend(a(w, env), b(w, env))))
+        Code::F(Box::new(move |w, env| {
+            let (a, b) = (a(w, env), b(w, env));
+            if leaves_out(w, weight, a, b) { F::exact(0.0) } else { num::F32.addend(a, b) }
+        }))
+    }
+
+    /// Which of two factors, if one, is a weight that a condition may make 0.
+    pub fn weight(&self, args: &[ExprId]) -> Option<usize> {
+        let of = |n: usize| self.facts.skippable[args[n].0 as usize];
+        match (of(0), of(1)) {
+            (true, false) => Some(0),
+            (false, true) => Some(1),
+            _ => None,
+        }
     }
 
     fn float_unary(&mut self, func: Func, arg: ExprId) -> Code {
@@ -441,6 +461,15 @@ impl<'a> Compiler<'a> {
             _ => 64,
         };
         SumLaw { tensor16: bits <= 16, tensor8: bits <= 8, rescaled }
+    }
+}
+
+#[inline]
+fn leaves_out(w: &World, weight: Option<usize>, a: F, b: F) -> bool {
+    match weight {
+        None => false,
+        Some(0) => w.leaves_out(a, b),
+        Some(_) => w.leaves_out(b, a),
     }
 }
 

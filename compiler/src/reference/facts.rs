@@ -24,6 +24,19 @@ pub struct Facts {
     pub bits: Vec<u32>,
     /// It holds an exponential of a difference, or reads a tensor that does.
     pub exponential: Vec<bool>,
+    /// A condition may make it −inf.
+    masked: Vec<bool>,
+    /// It is a weight that a condition may make 0, so that what it is multiplied with may be skipped.
+    pub skippable: Vec<bool>,
+}
+
+/// Tensors whose values carry a fact of the same name.
+#[derive(Default)]
+struct Carriers {
+    members: HashSet<TensorId>,
+    exponential: HashSet<TensorId>,
+    masked: HashSet<TensorId>,
+    skippable: HashSet<TensorId>,
 }
 
 pub fn is_narrow(dtype: DType) -> bool {
@@ -65,38 +78,39 @@ impl Facts {
             narrow: vec![true; n],
             bits: vec![64; n],
             exponential: vec![false; n],
+            masked: vec![false; n],
+            skippable: vec![false; n],
         };
         let members: HashSet<TensorId> = g.stmts.iter().filter_map(recur).flat_map(targets).collect();
+        let mut carriers = Carriers { members, ..Carriers::default() };
         let mut done = vec![false; n];
-        let mut exponential = HashSet::new();
         for stmt in &g.stmts {
             for root in roots(stmt) {
-                f.visit(g, root, &members, &exponential, &mut done);
+                f.visit(g, root, &carriers, &mut done);
                 f.uses[root.0 as usize] += 1;
             }
             for (root, tensor) in stored(stmt) {
-                if f.exponential[root.0 as usize] {
-                    exponential.insert(tensor);
+                for (of, carriers) in [
+                    (&f.exponential, &mut carriers.exponential),
+                    (&f.masked, &mut carriers.masked),
+                    (&f.skippable, &mut carriers.skippable),
+                ] {
+                    if of[root.0 as usize] {
+                        carriers.insert(tensor);
+                    }
                 }
             }
         }
         for function in &g.fold_fns {
             for root in [function.body, function.unit] {
-                f.visit(g, root, &members, &exponential, &mut done);
+                f.visit(g, root, &carriers, &mut done);
             }
         }
         narrow(g, &mut f.narrow);
         f
     }
 
-    fn visit(
-        &mut self,
-        g: &Graph,
-        id: ExprId,
-        members: &HashSet<TensorId>,
-        exponential: &HashSet<TensorId>,
-        done: &mut [bool],
-    ) {
+    fn visit(&mut self, g: &Graph, id: ExprId, carriers: &Carriers, done: &mut [bool]) {
         let i = id.0 as usize;
         if std::mem::replace(&mut done[i], true) {
             return;
@@ -104,7 +118,7 @@ impl Facts {
         let mut axes = BTreeSet::new();
         let mut cost = 1.0;
         for child in g.children(id) {
-            self.visit(g, child, members, exponential, done);
+            self.visit(g, child, carriers, done);
             let c = child.0 as usize;
             self.uses[c] += 1;
             axes.extend(self.axes[c].iter().copied());
@@ -120,8 +134,8 @@ impl Facts {
             }
             Expr::Param(_) => self.params[i] = true,
             Expr::Read(r) => {
-                self.members[i] |= members.contains(&r.tensor);
-                self.exponential[i] |= exponential.contains(&r.tensor);
+                self.members[i] |= carriers.members.contains(&r.tensor);
+                self.exponential[i] |= carriers.exponential.contains(&r.tensor);
             }
             Expr::Call(func, _) => {
                 cost += func.row().cost as f64;
@@ -136,9 +150,40 @@ impl Facts {
             }
             _ => {}
         }
+        self.masked[i] = self.is_masked(g, id, carriers);
+        self.skippable[i] = self.is_skippable(g, id, carriers);
         self.bits[i] = self.bits_of(g, id);
         self.axes[i] = axes;
         self.cost[i] = cost;
+    }
+
+    fn is_masked(&self, g: &Graph, id: ExprId, carriers: &Carriers) -> bool {
+        let of = |e: &ExprId| self.masked[e.0 as usize];
+        match g.expr(id) {
+            Expr::Select(_, a, b) => [a, b].into_iter().any(|&e| is(g, e, f64::NEG_INFINITY) || of(&e)),
+            Expr::Call(_, args) => args.iter().any(of),
+            Expr::Cast(a) | Expr::Round(_, a) => of(a),
+            Expr::Read(r) => carriers.masked.contains(&r.tensor),
+            _ => false,
+        }
+    }
+
+    fn is_skippable(&self, g: &Graph, id: ExprId, carriers: &Carriers) -> bool {
+        let of = |e: &ExprId| self.skippable[e.0 as usize];
+        match g.expr(id) {
+            Expr::Call(Func::Exp | Func::Exp2, args) => self.masked[args[0].0 as usize],
+            Expr::Call(Func::Mul, args) => args.iter().any(of),
+            Expr::Call(Func::Div, args) => of(&args[0]),
+            // A `where` of the softmax. (That no score is above −inf is no condition of the program.)
+            Expr::Select(c, a, b) => {
+                let guard = matches!(g.expr(*c), Expr::Call(Func::Eq, x) if x.iter().any(|&e| is(g, e, f64::NEG_INFINITY)));
+                let weight = |x: &ExprId, y: &ExprId| is(g, *x, 0.0) && self.exponential[y.0 as usize];
+                of(a) || of(b) || !guard && (weight(a, b) || weight(b, a))
+            }
+            Expr::Cast(a) | Expr::Round(_, a) => of(a),
+            Expr::Read(r) => carriers.skippable.contains(&r.tensor),
+            _ => false,
+        }
     }
 
     /// Bits of the narrowest dtype that its values are known to be of.
@@ -164,6 +209,10 @@ impl Facts {
             _ => 64,
         }
     }
+}
+
+fn is(g: &Graph, e: ExprId, v: f64) -> bool {
+    matches!(g.expr(e), Expr::Lit(x) if g.ty(e).is_float() && crate::host::as_f64(*x) == v)
 }
 
 fn recur(stmt: &Stmt) -> Option<&Recur> {

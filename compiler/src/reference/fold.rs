@@ -168,6 +168,9 @@ fn dot(c: &mut Compiler, f: &Fold, ty: Ty) -> Option<Dot> {
         return None;
     }
     let Expr::Call(Func::Mul, args) = c.g.expr(f.body) else { return None };
+    if c.weight(args).is_some() {
+        return None;
+    }
     let (a, b) = (plain(c, args[0])?, plain(c, args[1])?);
     let mut ranges: Vec<(AxisId, Index, Index)> = Vec::new();
     for &axis in &f.axes {

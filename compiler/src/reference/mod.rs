@@ -55,6 +55,9 @@ pub struct Checked {
     pub bound: Vec<f64>,
     /// Elements that a decision left open: their bound is infinite, or more than 0 in an integer or truth value.
     pub ambiguous: usize,
+    /// Where it differs: the same with all terms left out whose weight a condition made 0 (LANGUAGE.md section 8,
+    /// skipping). Each element may be as either says.
+    pub skipped: Option<Box<Checked>>,
 }
 
 /// Refuses what a CPU would not end in a day; the simulator is no faster.
@@ -65,6 +68,22 @@ pub fn bearable(g: &Graph) -> Result<(), RunFault> {
 /// Evaluates a graph.
 pub fn run(g: &Graph, inputs: &Inputs) -> Result<Outcome, RunFault> {
     work::bearable(g)?;
+    let facts = Facts::of(g);
+    let (mut written, differs) = reading(g, &facts, inputs, false)?;
+    if differs {
+        let (skipped, _) = reading(g, &facts, inputs, true)?;
+        for (name, checked) in skipped.outputs {
+            let differs = |one: &&mut Checked| !one.is_as(&checked);
+            if let Some(one) = written.outputs.get_mut(&name).filter(differs) {
+                one.skipped = Some(Box::new(checked));
+            }
+        }
+    }
+    Ok(written)
+}
+
+/// One reading: with what conditions leave out evaluated or `skips`. And whether that makes a difference somewhere.
+fn reading(g: &Graph, facts: &Facts, inputs: &Inputs, skips: bool) -> Result<(Outcome, bool), RunFault> {
     let mut tensors = vec![None; g.tensors.len()];
     for (i, t) in g.tensors.iter().enumerate() {
         if matches!(t.role, Role::Input | Role::Inout) && t.version == 0 {
@@ -72,14 +91,21 @@ pub fn run(g: &Graph, inputs: &Inputs) -> Result<Outcome, RunFault> {
         }
     }
     let scalars = scalars(g, inputs)?;
-    let facts = Facts::of(g);
-    let w = World { graph: g, tensors, scalars, epoch: 0 };
-    let mut machine = Machine { w, facts: &facts };
+    let w = World { graph: g, tensors, scalars, epoch: 0, skips, differs: Default::default() };
+    let mut machine = Machine { w, facts };
     for stmt in &g.stmts {
         machine.run(stmt)?;
     }
     let outputs = g.outputs.iter().map(|o| (o.name.clone(), checked(g, &machine.w, o))).collect();
-    Ok(Outcome { outputs })
+    Ok((Outcome { outputs }, machine.w.differs.into_inner()))
+}
+
+impl Checked {
+    /// The same bits and bounds.
+    fn is_as(&self, other: &Checked) -> bool {
+        let bits = |x: &[f64]| x.iter().map(|v| v.to_bits()).collect::<Vec<u64>>();
+        bits(&self.wide) == bits(&other.wide) && bits(&self.bound) == bits(&other.bound)
+    }
 }
 
 fn fault(kind: FaultKind, tensor: &str, index: Vec<i64>, value: i64, span: girih_dsl::ast::Span) -> RunFault {
@@ -166,7 +192,7 @@ fn checked(g: &Graph, w: &World, out: &Output) -> Checked {
         bounds.push(e);
         tensor.set(i, exact);
     }
-    Checked { tensor, wide: values, bound: bounds, ambiguous }
+    Checked { tensor, wide: values, bound: bounds, ambiguous, skipped: None }
 }
 
 /// The dtype and dims of each input, by name.

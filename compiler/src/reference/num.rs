@@ -100,6 +100,11 @@ impl F {
         self.e > 0.0 && self.v.abs() <= self.e
     }
 
+    /// A finite value, whatever the bound admits.
+    fn is_bounded(self) -> bool {
+        self.v.is_finite() && self.e < INF
+    }
+
     /// Either of two.
     pub fn either(self, other: F) -> F {
         if self.v.is_nan() && other.v.is_nan() {
@@ -253,6 +258,14 @@ impl Precision {
             // f64 products below its normal range may hide what they lose.
             return self.settle(v, 0.0, exact && (v.abs() > 1e-290 || a.v == 0.0 || b.v == 0.0), v.abs());
         }
+        let is = |x: F, what: fn(f64) -> bool| x.e == 0.0 && what(x.v);
+        if is(a, f64::is_nan) || is(b, f64::is_nan) {
+            return F::exact(v);
+        }
+        // A certain zero stays one.
+        if (is(a, |v| v == 0.0) && b.is_bounded()) || (is(b, |v| v == 0.0) && a.is_bounded()) {
+            return F::exact(v);
+        }
         if a.v.is_infinite() || b.v.is_infinite() {
             let open = a.straddles_zero() || b.straddles_zero() || !(a.e + b.e < INF);
             return F { v, e: if open { INF } else { 0.0 } };
@@ -278,6 +291,9 @@ impl Precision {
         }
         if v.is_nan() || b.straddles_zero() || !(a.e + b.e < INF) {
             return F { v, e: if v.is_nan() && a.e + b.e < INF && !b.straddles_zero() { 0.0 } else { INF } };
+        }
+        if a == F::exact(0.0) && b.is_bounded() && b.v != 0.0 {
+            return F::exact(v);
         }
         if a.v.is_infinite() || b.v.is_infinite() || b.v == 0.0 {
             return F { v, e: if b.v == 0.0 && a.straddles_zero() { INF } else { 0.0 } };

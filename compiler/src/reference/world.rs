@@ -7,6 +7,7 @@ use crate::vocab::dtype::{DType, Value};
 use girih_dsl::ast::Span;
 use girih_dsl::diagnostic::Diagnostic;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Why a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -195,12 +196,26 @@ pub struct World<'g> {
     pub scalars: Vec<Value>,
     /// Counts changes of tensors within a recurrence, so that remembered values are forgotten.
     pub epoch: u64,
+    /// Whether terms whose weight a condition made 0 are left out.
+    pub skips: bool,
+    /// Whether that would make a difference: the other factor of such a term was not finite.
+    pub differs: AtomicBool,
 }
 
 impl World<'_> {
     #[inline]
     pub fn tensor(&self, id: TensorId) -> &Stored {
         self.tensors[id.0 as usize].as_ref().expect("statements stand in an order in which they can run")
+    }
+
+    /// Whether the product of a weight that a condition may make 0 and another factor is left out.
+    #[inline]
+    pub fn leaves_out(&self, weight: F, other: F) -> bool {
+        let differs = weight == F::exact(0.0) && !other.v.is_finite();
+        if differs {
+            self.differs.store(true, Ordering::Relaxed);
+        }
+        differs && self.skips
     }
 }
 

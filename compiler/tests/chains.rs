@@ -366,7 +366,9 @@ fn dropout() {
              o[i, e] = sum[j](w[i, j] * v[j, e])"
         ))
     };
-    for (counter, shared) in [("i * L + j", true), ("(i + 3) * L + j + 8", true), ("i * L + j + 1", false), ("j * S + i", false)] {
+    for (counter, shared) in
+        [("i * L + j", true), ("(i + 3) * L + j + 8", true), ("i * L + j + 1", false), ("j * S + i", false)]
+    {
         let g = graph(&text(counter), "t", "S=131 L=204 D=64 E=64");
         agrees(&g, &inputs(&g));
         let p = plan(&g, &PlanOptions::default());

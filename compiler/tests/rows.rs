@@ -78,3 +78,96 @@ fn boxes_that_are_one_run_are_rows() {
         assert!(leads(&check(&case.tensor("w", data(DType::F16, &dims[1..2])))), "{dims:?}");
     }
 }
+
+/// What a program's kernels are named.
+fn kernels(program: &Program) -> Vec<&str> {
+    program.kernels.iter().map(|k| k.name.as_str()).collect()
+}
+
+#[test]
+fn what_reads_a_scan_at_the_point_before_is_made_with_it() {
+    let ops = [
+        "op f[M, N](x: f32[M, N]) -> (y: f32[M, N]) { c[m, n] = cumsum[n](x[m, n])  y[m, n] = (c[m, n-1] else 0) }",
+        "op f[M, N](x: f32[M, N]) -> (y: f32[M, N], z: f32[M, N]) {
+            c[m, n] = cummax[n](x[m, n])
+            y[m, n] = (c[m, n-1] else -7) - c[m, n]
+            z[m, n] = if n == 0 then x[m, n] else c[m, n-1]
+        }",
+    ];
+    for text in ops {
+        // Lanes of a warp, one block, several chunks or segments of a row.
+        for (m, n) in [(5, 7), (3, 77), (3, 128), (2, 5001), (1, 40000)] {
+            let program = check(&Case::new(text).tensor("x", data(DType::F32, &[m, n])));
+            assert_eq!(program.kernels.len(), 1, "{n}: {:?}", kernels(&program));
+        }
+    }
+    let recurrence = "op f[M, N](x: f32[M, N]) -> (y: f32[M, N]) {
+        s: f32[m, n] = (s[m, n+1] else 0.5) * 0.9 + x[m, n]
+        y[m, n] = s[m, n+1] else 2
+    }";
+    for n in [77, 3000] {
+        check(&Case::new(recurrence).tensor("x", data(DType::F32, &[3, n])));
+    }
+    let across = "op f[B, T, D](x: f32[B, T, D]) -> (y: f32[B, T, D]) {
+        c[b, t, d] = cumsum[t](x[b, t, d])
+        y[b, t, d] = c[b, t-1, d] else 3
+    }";
+    for dims in [[2, 37, 64], [1, 70, 8200], [3, 200, 32]] {
+        check(&Case::new(across).tensor("x", data(DType::F32, &dims)));
+    }
+}
+
+#[test]
+fn scans_of_what_is_taken_backwards_run_from_the_end() {
+    let terms = [
+        "cumsum[n](x[m, N - 1 - n])",
+        "cummax[n](x[m, N - 1 - n])",
+        "cumsum[n where x[m, N - 1 - n] > 0](x[m, N - 1 - n] * 2)",
+    ];
+    for term in terms {
+        let text = format!(
+            "op f[M, N](x: f32[M, N]) -> (y: f32[M, N]) {{
+                c[m in 0..M, n in 0..N] = {term}
+                y[m, n] = c[m, N - 1 - n]
+            }}"
+        );
+        for (m, n) in [(3, 77), (2, 3001)] {
+            let program = check(&Case::new(&text).tensor("x", data(DType::F32, &[m, n])));
+            assert_eq!(program.kernels.len(), 1, "{term} {n}: {:?}", kernels(&program));
+        }
+    }
+    // What is read both ways stays as it is written.
+    let text = "op f[M, N](x: f32[M, N]) -> (y: f32[M, N]) {
+        c[m in 0..M, n in 0..N] = cumsum[n](x[m, N - 1 - n])
+        y[m, n] = c[m, N - 1 - n] - c[m, n]
+    }";
+    check(&Case::new(text).tensor("x", data(DType::F32, &[3, 300])));
+}
+
+#[test]
+fn rows_that_one_statement_reads_are_one_kernel() {
+    let text = "op f[M, N](x: bf16[M, N], t: bf16[M, N]) -> (y: f32[M]) {
+        a[m] = logsumexp[n](x[m, n])
+        b[m] = logsumexp[n](t[m, n])
+        y[m] = sum[n](exp(t[m, n] - b[m]) * ((t[m, n] - b[m]) - (x[m, n] - a[m])))
+    }";
+    for (m, n) in [(70, 2000), (70, 777), (66, 20000)] {
+        let case = Case::new(text).tensor("x", data(DType::BF16, &[m, n]));
+        let program = check(&case.tensor("t", data(DType::BF16, &[m, n])));
+        assert_eq!(program.kernels.len(), 1, "{n}: {:?}", kernels(&program));
+    }
+}
+
+#[test]
+fn rows_that_leave_threads_idle_take_fewer() {
+    let text = "op f[M, N](x: bf16[M, N], w: bf16[N]) -> (y: bf16[M, N]) {
+        mu[m] = mean[n](x[m, n])
+        v[m] = mean[n]((x[m, n] - mu[m]) ** 2)
+        y[m, n] = (x[m, n] - mu[m]) * rsqrt(v[m] + 1e-5) * w[n]
+    }";
+    for (n, threads) in [(5120, 128), (4096, 256), (3072, 128)] {
+        let case = Case::new(text).tensor("x", data(DType::BF16, &[300, n]));
+        let program = check(&case.tensor("w", data(DType::BF16, &[n])));
+        assert_eq!(program.kernels[0].block[0], threads, "{n}");
+    }
+}

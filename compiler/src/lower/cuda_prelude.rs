@@ -518,8 +518,8 @@ F uint4 philox(u64 key, u64 block) {
 F float random_normal(i64 seed, i64 counter) {
     const uint4 w = philox(u64(seed), u64(counter) >> 1);
     const u32 a = counter & 1 ? w.z : w.x, b = counter & 1 ? w.w : w.y;
-    const double u = double(a >> 8) * 0x1p-24, v = double(b >> 8) * 0x1p-24;
-    return float(sqrt(-2.0 * log(1.0 - u)) * cospi(2.0 * v));
+    const float u = float(a >> 8) * 0x1p-24f, v = float(b >> 8) * 0x1p-23f;
+    return sqrtf(-2.0f * logf(1.0f - u)) * cospif(v);
 }",
     ),
     // Atomic operations that the hardware does not have.

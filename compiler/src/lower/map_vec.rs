@@ -6,7 +6,7 @@ use super::map::{self, coordinates, values};
 use super::map_lanes::{Lanes, gcd};
 use super::read::Index;
 use super::scalar::{Emit, Num, arith, cast, int_of, lit32, lit64};
-use super::{Lowering, Refusal};
+use super::{Lowering, Refusal, unaligned};
 use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Graph, Read, TensorId};
 use crate::ir::simt::{ArrayId, Expr, IntOp, Intrinsic, Mem, Place, Stmt, Ty};
 use crate::vocab::dtype::{DType, Value};
@@ -254,7 +254,7 @@ fn load_either<'a>(
                 let ids: Vec<ExprId> = taken(e, d.value).into_iter().filter(open).collect();
                 let wide = |id: ExprId| match e.graph.expr(id) {
                     Node::Read(r) if !own.contains(&r.tensor) && harmless(e, r) => {
-                        Some((id, r, vector_plan(e, r, axis, p.v)?))
+                        Some((id, r, vector_plan(e, r, axis, p.v).filter(|&n| n > 1)?))
                     }
                     _ => None,
                 };
@@ -427,12 +427,36 @@ pub(super) fn shifted(home: &Home, place: Expr, by: u32) -> Expr {
 fn vector_read(e: &mut Emit<'_>, id: ExprId, r: &Read, axis: AxisId, last: &Num, v: i64) -> Option<Loaded> {
     let count = vector_plan(e, r, axis, v)?;
     let place = vector_place(e, r, axis, last);
+    if count == 1 {
+        return any_place(e, id, r, place, v);
+    }
     let (array, ty) = vector_load(e, r, place, v, count);
     Some(Loaded { id, array, at: 0, ty })
 }
 
-/// Elements of an access, if a read's last index runs with the axis and the neighbours share the others. Where it
-/// begins off the vector's alignment, narrower accesses that are aligned do it.
+/// Neighbours that begin anywhere: two aligned vectors, shifted.
+fn any_place(e: &mut Emit<'_>, id: ExprId, r: &Read, place: Expr, v: i64) -> Option<Loaded> {
+    let home = e.home(r.tensor);
+    let dtype = e.graph.tensor(r.tensor).dtype;
+    let wide = unaligned::width(dtype, home.len, home.align)
+        .filter(|wide| v % wide == 0 && matches!(dtype, DType::F16 | DType::BF16))?;
+    let index_ty = place_ty(&home);
+    let array = e.kernel.array(&e.graph.tensor(r.tensor).name, Ty::F32, v as u32);
+    for part in 0..v / wide {
+        let from = shifted(&home, place.clone(), (part * wide) as u32);
+        let from = Num { expr: e.named("from", index_ty, from), ty: index_ty };
+        let words = unaligned::load(e, r.tensor, &from, wide, false);
+        for i in 0..wide {
+            let word = Expr::Elem(words, Box::new(lit32(i as i32 / 2)));
+            let x = Expr::Unpack2(dtype, (i % 2) as u8, Box::new(word));
+            e.push(Stmt::SetElem(array, lit32((part * wide + i) as i32), x));
+        }
+    }
+    Some(Loaded { id, array, at: 0, ty: Ty::F32 })
+}
+
+/// Elements of an access (1: it begins anywhere), if a read's last index runs with the axis and the neighbours share the
+/// others. Where it begins off the vector's alignment, narrower accesses that are aligned do it.
 fn vector_plan(e: &Emit<'_>, r: &Read, axis: AxisId, v: i64) -> Option<i64> {
     let graph = e.graph;
     let t = graph.tensor(r.tensor);
@@ -449,7 +473,7 @@ fn vector_plan(e: &Emit<'_>, r: &Read, axis: AxisId, v: i64) -> Option<i64> {
     while count > 1 && !aligned(&e.home(r.tensor), t.dtype, &t.dims, count) {
         count /= 2;
     }
-    (count > 1).then_some(count)
+    Some(count)
 }
 
 pub(super) fn place_ty(home: &Home) -> Ty {

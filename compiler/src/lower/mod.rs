@@ -87,6 +87,7 @@ mod recur;
 mod row;
 mod row_argmax;
 mod row_cluster;
+mod row_guard;
 mod row_layout;
 mod row_lead;
 mod row_made;
@@ -102,6 +103,7 @@ mod row_store;
 pub mod scalar;
 pub mod scan;
 mod scan_ahead;
+mod scan_before;
 mod scan_block;
 mod scan_flow;
 mod scan_law;
@@ -142,6 +144,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub use home::{Home, identity as reads_at};
+pub use scan_before::reads_before;
 pub use schedule::{Choice, Schedule, schedules};
 
 /// Why a plan cannot be lowered as the schedule asks.

@@ -6,12 +6,14 @@
 
 use super::index::Facts;
 use super::scalar::{Emit, Num};
-use crate::ir::graph::{Expr as Node, ExprId, Graph};
+use crate::ir::graph::{Combine, Expr as Node, ExprId, Fold, Graph};
 use crate::ir::simt::{Expr, Ty};
+use crate::pass::shape;
 use crate::reference::facts::relaxed;
 use crate::vocab::approx::Approx;
 use crate::vocab::dtype::{self, Value};
 use crate::vocab::func::Func;
+use crate::vocab::monoid::Monoid;
 use std::collections::HashSet;
 
 /// Of each expression: whether it may be approximate.
@@ -107,8 +109,24 @@ fn range(graph: &Graph, id: ExprId, depth: u32) -> (f64, f64) {
             (Func::Min, [a, b]) => (a.0.min(b.0), a.1.min(b.1)),
             _ => ALL,
         },
+        Node::Fold(f) if is_softmax_sum(graph, f) => (1.0, 2f64.powi(64)),
         _ => ALL,
     }
+}
+
+/// Is it a sum of exp(x − m) over the points of m, the greatest x? One of its terms is 1, if there are any; where there are
+/// none m is −∞, and nothing is divided by it.
+fn is_softmax_sum(graph: &Graph, sum: &Fold) -> bool {
+    let Node::Call(Func::Exp, arg) = graph.expr(sum.body) else { return false };
+    let Node::Call(Func::Sub, ab) = graph.expr(arg[0]) else { return false };
+    let Node::Fold(top) = graph.expr(ab[1]) else { return false };
+    let kinds = (sum.combine, top.combine);
+    let of = |id: ExprId, f: &Fold| shape::key(graph, id, &f.axes);
+    kinds == (Combine::Builtin(Monoid::Sum), Combine::Builtin(Monoid::Max))
+        && of(ab[0], sum) == of(top.body, top)
+        && sum.cond.map(|c| of(c, sum)) == top.cond.map(|c| of(c, top))
+        && sum.axes.iter().map(|&a| graph.axis_range(a)).eq(top.axes.iter().map(|&a| graph.axis_range(a)))
+        && sum.axes.iter().all(|&a| graph.axis_range(a).is_some())
 }
 
 impl Facts<'_> {

@@ -43,7 +43,11 @@ fn whole_rows<'a>(
     passes: &[Pass<'a>],
 ) -> Result<(), Refusal> {
     let mut layout = row_layout::choose(cx, k, rows, passes)?;
-    let online = if layout.held || !rows.held.is_empty() { None } else { row_online::joined(cx, passes) };
+    let online = if layout.held || !rows.held.is_empty() {
+        None
+    } else {
+        row_online::joined(cx, passes, layout.columns)
+    };
     let passes = online.as_deref().unwrap_or(passes);
     if online.is_some() {
         layout = row_layout::choose(cx, k, rows, passes)?;
@@ -177,10 +181,7 @@ impl<'a, 'r> Row<'a, 'r> {
         let blocks = (layout.rows + layout.per_block - 1) / layout.per_block * layout.cluster;
         e.kernel.grid = [blocks as u32, 1, 1];
         e.kernel.cluster = [layout.cluster as u32, 1, 1];
-        if layout.cluster > 1 {
-            // Blocks that wait for each other leave the memory idle unless others are there.
-            e.kernel.min_blocks = (768 / threads).max(1) as u32;
-        }
+        e.kernel.min_blocks = layout.together;
         let first = define(graph, rows.members[0].stmt).expect("row kernels hold definitions");
         e.line(first.span);
         let lanes = Lanes::new(&mut e, &layout);

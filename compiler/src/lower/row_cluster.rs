@@ -37,7 +37,7 @@ pub fn choose(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &mut 
     }
     // What is only reduced, and in one pass, is as well read as it comes.
     let stores = passes.iter().flat_map(|p| &p.items).any(|i| matches!(i.kind, Kind::Map { .. }));
-    if !stores && super::row_online::joins(cx.graph, passes) {
+    if !stores && super::row_online::joins(cx.graph, passes).is_some() {
         layout.held = words(cx, rows, passes, layout).is_some_and(|w| w <= LONG);
         return;
     }
@@ -104,6 +104,26 @@ pub fn fits(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &Layout
         // Passes over different points are looked at one by one as they are loaded.
         None => true,
     }
+}
+
+/// Blocks of a multiprocessor: those that wait for the others of their cluster leave the memory idle unless there are others,
+/// as far as the registers go.
+pub fn together(cx: &Lowering<'_>, rows: &Rows, passes: &[Pass<'_>], layout: &Layout) -> u32 {
+    const THREADS: i64 = 768;
+    const REGISTERS: i64 = 1 << 16;
+    /// What a thread needs beside what it holds.
+    const BESIDE: i64 = 36;
+    if layout.cluster == 1 {
+        return 0;
+    }
+    let few = (THREADS / layout.lanes).max(1);
+    let threads = layout.lanes * layout.cluster;
+    let held = words(cx, rows, passes, layout).filter(|_| layout.held).unwrap_or(0);
+    // Registers of a round.
+    let round = if super::row_layout::packs(cx, passes) { layout.vector / 2 } else { layout.vector }.max(1);
+    let each = (held + threads * round - 1) / (threads * round) * round;
+    let two = few == 1 && 2 * layout.lanes * (each + BESIDE) <= REGISTERS;
+    if two && layout.held { 2 } else { few as u32 }
 }
 
 /// The blocks that share a row.

@@ -29,6 +29,8 @@ pub struct Layout {
     pub vector: i64,
     /// Where rows begin, if that is not always an aligned place.
     pub lead: Option<Lead>,
+    /// Blocks of a multiprocessor that its registers must suffice for (0: as many as the compiler likes).
+    pub together: u32,
 }
 
 impl Layout {
@@ -76,6 +78,7 @@ pub fn choose(
         return Err(Refusal::new(Default::default(), text).setting("hold"));
     }
     layout.held &= fits;
+    layout.together = row_cluster::together(cx, rows, passes, &layout);
     let blocks = (count + layout.per_block - 1) / layout.per_block;
     if blocks > super::MAX_GRID_X / layout.cluster {
         return Err(Refusal::new(
@@ -134,8 +137,30 @@ fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize, light
         n if n > ROOMY * RESIDENT || packs && n > WIDE => lanes,
         _ => lanes.min(ROOMY),
     };
+    let lanes = if rows < 2 * SMS || passes == 1 { lanes } else { busy(lanes, points, vector, packs) };
     let per_block = (BLOCK / lanes).max(1).min(power(rows)).max(32 / lanes.min(32));
-    Layout { rows, per_block, lanes, cluster: 1, held: true, columns: false, vector, lead: None }
+    Layout { rows, per_block, lanes, cluster: 1, held: true, columns: false, vector, lead: None, together: 0 }
+}
+
+/// As many threads, or fewer that take more rounds, if many are idle in the last round otherwise.
+fn busy(lanes: i64, points: i64, vector: i64, packs: bool) -> i64 {
+    /// Registers that the rounds may take.
+    const HELD: i64 = 32;
+    const LEAST: i64 = 64;
+    let vectors = (points + vector - 1) / vector;
+    let rounds = |lanes: i64| (vectors + lanes - 1) / lanes;
+    let turns = |lanes: i64| rounds(lanes) * lanes;
+    let holds = |lanes: i64| rounds(lanes) * vector / if packs { 2 } else { 1 } <= HELD;
+    let mut best = lanes;
+    let mut fewer = lanes / 2;
+    while fewer >= LEAST && holds(fewer) {
+        // Less by a tenth of the row.
+        if 10 * turns(fewer) + vectors < 10 * turns(best) {
+            best = fewer;
+        }
+        fewer /= 2;
+    }
+    best
 }
 
 fn by_column(rows: i64, points: i64, passes: usize) -> Layout {
@@ -152,7 +177,17 @@ fn by_column(rows: i64, points: i64, passes: usize) -> Layout {
         8.. => NEIGHBOURS,
         _ => 256 / lanes.max(1),
     };
-    Layout { rows, per_block, lanes, cluster: 1, held: true, columns: true, vector: 1, lead: None }
+    Layout {
+        rows,
+        per_block,
+        lanes,
+        cluster: 1,
+        held: true,
+        columns: true,
+        vector: 1,
+        lead: None,
+        together: 1,
+    }
 }
 
 /// The least power of two that is no less.

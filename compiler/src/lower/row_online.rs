@@ -18,30 +18,47 @@ use crate::vocab::monoid::Monoid;
 
 /// Points of the shortest row that is worth it.
 const LEAST: i64 = 1024;
-/// Rounds whose loads go together.
-const TURNS: i64 = 4;
+/// The same for columns, which are read again from memory.
+const LEAST_COLUMN: i64 = 64;
 /// Rounds whose terms one chain adds.
 const ROUNDS: i64 = 1024;
 
 /// The passes with a maximum and its sum joined, if they are there and the row is long.
-pub fn joined<'a>(cx: &Lowering<'a>, passes: &[Pass<'a>]) -> Option<Vec<Pass<'a>>> {
+pub fn joined<'a>(cx: &Lowering<'a>, passes: &[Pass<'a>], columns: bool) -> Option<Vec<Pass<'a>>> {
     let points = super::row::points(&passes.first()?.dims)?;
-    if !(LEAST..=ROUNDS * 1024).contains(&points) || !joins(cx.graph, passes) {
+    let least = if columns { LEAST_COLUMN } else { LEAST };
+    if !(least..=ROUNDS * 1024).contains(&points) {
         return None;
     }
-    let items = vec![passes[0].items[0].clone(), passes[1].items[0].clone()];
+    let max = joins(cx.graph, passes)?;
+    let mut items = vec![passes[0].items[max].clone(), passes[1].items[0].clone()];
+    let others = passes[0].items.iter().enumerate().filter(|(i, _)| *i != max);
+    items.extend(others.map(|(_, item)| item.clone()));
     let mut all = vec![Pass { online: true, items, ..passes[0].clone() }];
     all.extend_from_slice(&passes[2..]);
     Some(all)
 }
 
-/// Are the first passes a maximum and the sum of exponentials below it, and nothing else at their levels?
-pub fn joins(graph: &Graph, passes: &[Pass<'_>]) -> bool {
-    let [first, second, rest @ ..] = passes else { return false };
-    let plain = |p: &Pass<'_>| !p.ordered && p.items.len() == 1 && p.dims.is_some();
+/// Are the first passes a maximum and the sum of exponentials below it, with reductions beside the maximum at most? Gives
+/// the maximum's place.
+pub fn joins(graph: &Graph, passes: &[Pass<'_>]) -> Option<usize> {
+    let [first, second, rest @ ..] = passes else { return None };
+    let plain = |p: &Pass<'_>| !p.ordered && p.dims.is_some();
     let apart = (first.level, second.level) == (0, 1) && rest.iter().all(|p| p.level >= 2);
     let alike = apart && plain(first) && plain(second) && first.dims == second.dims;
-    alike && matches(graph, &first.items[0], &second.items[0])
+    if !alike || second.items.len() != 1 {
+        return None;
+    }
+    let max = first.items.iter().position(|i| matches(graph, i, &second.items[0]))?;
+    let beside = |i: &Item<'_>| match &i.kind {
+        Kind::Fold { fold, guard, .. } => {
+            guard.is_empty()
+                && matches!(fold.combine, Combine::Builtin(m) if m != Monoid::ArgMax && m != Monoid::ArgMin)
+        }
+        Kind::Map { .. } => false,
+    };
+    let others = first.items.iter().enumerate().filter(|(i, _)| *i != max);
+    others.map(|(_, item)| beside(item)).all(|b| b).then_some(max)
 }
 
 fn parts<'a>(item: &Item<'a>) -> Option<(ExprId, &'a Fold)> {
@@ -85,12 +102,15 @@ pub fn run<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>) {
     let dims = pass.dims.clone().expect("only boxes are joined");
     row_pass::line(row, &pass.items[0]);
     before_loop(&mut row.e, &pass.items[0]);
+    pass.items[2..].iter().for_each(|i| before_loop(&mut row.e, i));
     let accs: Vec<Acc> = row_pass::accumulators(row, pass).into_iter().flatten().collect();
     let (max, sum) = (accs[0].clone(), accs[1].clone());
     let rounds = Rounds::new(row, &dims);
     let (lo, hi) = (int_of(rounds.ty, 0), int_of(rounds.ty, rounds.count));
-    row_pass::in_turns(row, pass, &rounds, (lo, hi), TURNS, &|e, streamed, bases| {
-        turn(e, pass, &rounds, (&max, &sum), streamed, bases);
+    // Rounds whose loads go together.
+    let turns = row_pass::unrolled(row, pass) as i64;
+    row_pass::in_turns(row, pass, &rounds, (lo, hi), turns, &|e, streamed, bases| {
+        turn(e, pass, &rounds, &accs, streamed, bases);
     });
     // The thread's sum, for the row's maximum.
     let own = row.e.let_var("own", max.ty, Expr::Var(max.var));
@@ -98,9 +118,11 @@ pub fn run<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>) {
     lanes.reduce(&mut row.e, std::slice::from_ref(&max));
     rescale(&mut row.e, &sum, Expr::Var(own), Expr::Var(max.var));
     lanes.reduce(&mut row.e, std::slice::from_ref(&sum));
-    for (item, acc) in pass.items.iter().zip([&max, &sum]) {
+    lanes.reduce(&mut row.e, &accs[2..]);
+    for (item, acc) in pass.items.iter().zip(&accs) {
         let Some((expr, _)) = parts(item) else { continue };
-        row.e.bind_num(expr, Num { expr: Expr::Var(acc.var), ty: acc.ty });
+        let n = row.e.result(acc);
+        row.e.bind_num(expr, n);
     }
 }
 
@@ -118,10 +140,11 @@ fn turn<'a>(
     e: &mut Emit<'a>,
     pass: &Pass<'a>,
     rounds: &Rounds,
-    (max, sum): (&Acc, &Acc),
+    accs: &[Acc],
     streamed: &[Streamed],
     bases: &[Num],
 ) {
+    let (max, sum) = (&accs[0], &accs[1]);
     let points = |e: &mut Emit<'a>, which: usize, f: &dyn Fn(&mut Emit<'a>, &Item<'a>)| {
         let own: Vec<Streamed> = streamed.iter().filter(|s| s.item == which).cloned().collect();
         for (w, base) in bases.iter().enumerate() {
@@ -148,4 +171,8 @@ fn turn<'a>(
         let all = call(Func::Add, vec![Expr::Var(sum.var), Expr::Var(part.var)]);
         e.push(Stmt::Set(sum.var, all));
     });
+    for (i, (item, acc)) in pass.items.iter().zip(accs).enumerate().skip(2) {
+        let Some((_, fold)) = parts(item) else { continue };
+        points(e, i, &|e, item| row_pass::take(e, item, fold, acc, None));
+    }
 }

@@ -29,7 +29,7 @@ pub struct Pass<'a> {
     pub dims: Option<Vec<i64>>,
     /// Functions of the user: each thread takes a contiguous piece.
     pub ordered: bool,
-    /// Two items, a maximum and a sum of exponentials below it, in one go (`row_online.rs`).
+    /// A maximum, a sum of exponentials below it, and what is reduced beside them, in one go (`row_online.rs`).
     pub online: bool,
     pub items: Vec<Item<'a>>,
 }
@@ -151,7 +151,7 @@ pub fn run<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>) {
     let accs = accumulators(row, pass);
     match &pass.dims {
         _ if points(&pass.dims) == Some(0) => {}
-        Some(dims) if !pass.ordered => rounds_of(row, pass, &Rounds::new(row, dims), &accs),
+        Some(dims) if !pass.ordered => super::row_guard::rounds(row, pass, &Rounds::new(row, dims), &accs),
         Some(dims) => super::row_open::pieces(row, pass, dims, &accs),
         None => super::row_open::run(row, pass, &accs),
     }
@@ -228,11 +228,23 @@ pub(super) fn guard_of(e: &mut Emit<'_>, item: &Item<'_>) -> Option<Expr> {
     conds.into_iter().reduce(and)
 }
 
+/// Turns of a loop that are written out: so many loads are under way at a time. Columns are loaded an element at a time.
+pub(super) fn unrolled(row: &Row<'_, '_>, pass: &Pass<'_>) -> u32 {
+    const FEW: u32 = 4;
+    const BYTES: u32 = 32;
+    let reads = pass.items.iter().flat_map(|i| row_layout::reads(row.graph, i));
+    let size = reads.map(|(_, r)| row.graph.tensor(r.tensor).dtype.bits() / 8).max().unwrap_or(4);
+    match row.layout.columns {
+        true => (BYTES / size.max(1)).max(FEW),
+        false => FEW,
+    }
+}
+
 /// Rounds that are added one after the other.
 const PIECE: i64 = 512;
 
 /// The pass in rounds. Long sums are cut in pieces, each summed on its own.
-fn rounds_of<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, rounds: &Rounds, accs: &[Option<Acc>]) {
+pub(super) fn rounds_of<'a>(row: &mut Row<'a, '_>, pass: &Pass<'a>, rounds: &Rounds, accs: &[Option<Acc>]) {
     let kept = resident_of(row, pass, rounds);
     let (lo, hi) = (int_of(rounds.ty, 0), int_of(rounds.ty, rounds.count));
     let short = !kept.is_empty() || rounds.count <= 2 * PIECE;
@@ -609,7 +621,7 @@ fn round_part<'a>(
     let holds =
         |i: &Item<'_>| matches!(&i.kind, Kind::Map { define } if row.made.contains_key(&define.target));
     let unroll = match kept.is_empty() && !pass.items.iter().any(holds) {
-        true if rounds.is_even() && rounds.count >= 4 => Unroll::By(4),
+        true if rounds.is_even() && rounds.count >= 4 => Unroll::By(unrolled(row, pass)),
         true => Unroll::Auto,
         false => Unroll::Full,
     };

@@ -14,9 +14,11 @@ use super::map::{self, count, decode, launch_points};
 use super::read::to;
 use super::row_layout::{vector_read, vector_write};
 use super::scalar::{Emit, Num, add, and, arith, cmp, compare, int_of, int_op, lit32, mul, not};
+use super::scan_before::{Here, looks_before, read_before};
 use super::scan_block::{Block, Layout};
 use super::scan_flow::Vectors;
 use super::scan_law::{self, Algebra, Law, values};
+use super::scan_space::{Asked, is_across};
 use super::scan_step::{self, Linear};
 use super::{Lowering, MAX_GRID_X, Refusal};
 use crate::ir::graph::{
@@ -64,23 +66,6 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     Ok(())
 }
 
-/// What is set of a scan's kernel.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked {
-    /// Of a block.
-    pub threads: Option<i64>,
-    /// Points of a row that a block takes at a time.
-    pub step: Option<i64>,
-    /// Parts that a row is cut in.
-    pub split: Option<i64>,
-}
-
-/// Whether rows lie along another axis than the contiguous one, so that threads take neighbouring rows.
-pub(super) fn is_across(dims: &[i64], along: usize, rows: i64) -> bool {
-    let inner = dims[along + 1..].iter().product::<i64>();
-    rows > MAX_GRID_X || inner > 1 && (dims[along] <= 32 || inner >= 32)
-}
-
 /// What is combined.
 enum Terms<'a> {
     Fold(&'a Scan),
@@ -100,6 +85,8 @@ pub(super) struct Shape<'a> {
     pub maps: Vec<&'a Define>,
     /// Something else reads the scan itself.
     stored: bool,
+    /// A definition mapped over it reads it at the point before.
+    pub looks_before: bool,
     /// Extents of the other axes.
     pub rows: Vec<i64>,
     lo: i64,
@@ -134,6 +121,8 @@ impl<'a> Shape<'a> {
             Terms::Fold(s) => graph.ty(s.body),
             Terms::Steps(l) => graph.ty(l.define.value),
         });
+        let backwards = matches!(&terms, Terms::Steps(l) if l.descending);
+        let looks_before = maps.iter().any(|m| looks_before(graph, m, target, along, backwards));
         Shape {
             name: k.name.clone(),
             target,
@@ -143,6 +132,7 @@ impl<'a> Shape<'a> {
             terms,
             maps,
             stored,
+            looks_before,
             rows,
             lo,
             n,
@@ -285,7 +275,7 @@ impl<'a> Shape<'a> {
                 let algebra = self.algebra(e);
                 let first = self.start(e).unwrap_or(algebra.unit.clone());
                 let acc = self.vars(e, "acc", first);
-                let finish = |e: &mut Emit<'a>, at: &Num, v: Expr| {
+                let finish = |e: &mut Emit<'a>, at: &Num, v: Here| {
                     self.finish(e, at, v, &|e, slot, n| self.store_here(e, slot, n));
                 };
                 match &self.terms {
@@ -310,7 +300,7 @@ impl<'a> Shape<'a> {
         l: &Linear<'a>,
         part: &Part,
         state: VarId,
-        each: &dyn Fn(&mut Emit<'a>, &Num, Expr),
+        each: &dyn Fn(&mut Emit<'a>, &Num, Here),
     ) {
         let ty = part.lo.ty;
         let var = e.kernel.var("i", ty);
@@ -328,8 +318,9 @@ impl<'a> Shape<'a> {
         l: &Linear<'a>,
         at: &Num,
         state: VarId,
-        each: &dyn Fn(&mut Emit<'a>, &Num, Expr),
+        each: &dyn Fn(&mut Emit<'a>, &Num, Here),
     ) {
+        let before = self.before(e, state);
         e.scope(|e| {
             self.bind_along(e, at);
             e.stage(self.target, Rc::new(move |_: &mut Emit<'a>, _: &Read| Some(Expr::Var(state))));
@@ -337,7 +328,12 @@ impl<'a> Shape<'a> {
             e.unstage(self.target);
             e.push(Stmt::Set(state, v));
         });
-        each(e, at, Expr::Var(state));
+        each(e, at, Here { value: Expr::Var(state), before });
+    }
+
+    /// The scan so far, before the next point is taken, if it is asked for.
+    pub fn before(&self, e: &mut Emit<'a>, state: VarId) -> Option<Expr> {
+        self.looks_before.then(|| Expr::Var(e.let_var("last", self.ty, Expr::Var(state))))
     }
 
     /// Whether terms are worth making apart from their combination, which then is as it is written.
@@ -356,7 +352,7 @@ impl<'a> Shape<'a> {
         algebra: &Algebra,
         at: &Num,
         acc: &[VarId],
-        each: &dyn Fn(&mut Emit<'a>, &Num, Expr),
+        each: &dyn Fn(&mut Emit<'a>, &Num, Here),
     ) {
         match &self.terms {
             Terms::Fold(_) => self.next_term(e, algebra, at, acc, each),
@@ -372,14 +368,16 @@ impl<'a> Shape<'a> {
         algebra: &Algebra,
         at: &Num,
         acc: &[VarId],
-        each: &dyn Fn(&mut Emit<'a>, &Num, Expr),
+        each: &dyn Fn(&mut Emit<'a>, &Num, Here),
     ) {
         let x = algebra.vars(e, "x", algebra.unit.clone());
         self.term(e, at, &[], &|e, v| {
             x.iter().zip(v).for_each(|(&x, v)| e.push(Stmt::Set(x, v)));
         });
+        let state = *acc.last().expect("an algebra has a component");
+        let before = self.before(e, state);
         self.take(e, algebra, acc, &values(&x));
-        each(e, at, Expr::Var(*acc.last().expect("an algebra has a component")));
+        each(e, at, Here { value: Expr::Var(state), before });
     }
 
     fn lower_rows(&self, cx: &mut Lowering<'a>, rows: i64) -> Result<(), Refusal> {
@@ -474,13 +472,22 @@ impl<'a> Shape<'a> {
     }
 
     /// The values to store at a position: the scan's own, if it is stored, then the maps'.
-    pub fn finish(&self, e: &mut Emit<'a>, at: &Num, value: Expr, store: &dyn Fn(&mut Emit<'a>, usize, Num)) {
+    pub fn finish(&self, e: &mut Emit<'a>, at: &Num, here: Here, store: &dyn Fn(&mut Emit<'a>, usize, Num)) {
         e.scope(|e| {
             self.bind_along(e, at);
             let dtype = e.graph.tensor(self.target).dtype;
-            let own = e.rounded(dtype, Num { expr: value, ty: self.ty });
+            let own = e.rounded(dtype, Num { expr: here.value, ty: self.ty });
             let own = Num { expr: e.named("y", own.ty, own.expr), ty: own.ty };
             e.forward(self.target, self.axes, own.clone());
+            if let Some(before) = here.before {
+                let before = e.rounded(dtype, Num { expr: before, ty: self.ty });
+                let before = Num { expr: e.named("last", before.ty, before.expr), ty: before.ty };
+                let first = compare(CmpOp::Eq, at.clone(), int_of(at.ty, 0));
+                e.stage(
+                    self.target,
+                    Rc::new(move |e: &mut Emit<'a>, r: &Read| read_before(e, r, &before, &first)),
+                );
+            }
             let mut slot = 0;
             if self.stored {
                 store(e, slot, own);
@@ -497,6 +504,9 @@ impl<'a> Shape<'a> {
                 slot += 1;
             }
             e.unforward(self.target);
+            if self.looks_before {
+                e.unstage(self.target);
+            }
             self.maps.iter().for_each(|m| e.unforward(m.target));
         });
     }
@@ -637,7 +647,7 @@ impl<'a> Shape<'a> {
             }
             let acc = self.vars(e, "acc", first);
             self.walk(e, &algebra, &part, &acc, &|e, at, v| {
-                self.note(e, std::slice::from_ref(&v));
+                self.note(e, std::slice::from_ref(&v.value));
                 self.finish(e, at, v, &|e, slot, n| self.store_here(e, slot, n));
             });
         })
@@ -674,7 +684,7 @@ impl<'a> Shape<'a> {
         algebra: &Algebra,
         part: &Part,
         acc: &[VarId],
-        each: &dyn Fn(&mut Emit<'a>, &Num, Expr),
+        each: &dyn Fn(&mut Emit<'a>, &Num, Here),
     ) {
         let ty = part.lo.ty;
         let var = e.kernel.var("i", ty);

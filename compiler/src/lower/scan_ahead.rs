@@ -152,8 +152,8 @@ impl<'a> Flow<'a> for Ahead<'_, 'a> {
         self.vectors.terms(e, first, vector, items);
     }
 
-    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
-        self.vectors.results(e, first, vector, items);
+    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId], before: &Expr) {
+        self.vectors.results(e, first, vector, items, before);
     }
 
     fn looks_back(&self) -> bool {

@@ -71,8 +71,8 @@ pub trait Flow<'a> {
     fn ahead(&self, _: &mut Emit<'a>, _: &Algebra, total: &[Expr]) -> Vec<Expr> {
         total.to_vec()
     }
-    /// Takes the combination of all terms up to each point of a vector.
-    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]);
+    /// Takes the combination of all terms up to each point of a vector, and of those before it.
+    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId], before: &Expr);
 }
 
 /// A block that scans: its threads' places and what is carried from chunk to chunk.
@@ -147,8 +147,10 @@ impl Block {
                 (Some(b), Some(p)) => Some(self.algebra.both(e, b, p)),
                 (b, p) => b.clone().or(p.clone()),
             };
+            let mut ahead = self.algebra.unit.last().cloned().expect("an algebra has a component");
             if let Some(first) = first {
                 let first = values(&self.algebra.vars(e, "before", first));
+                ahead.clone_from(&first[first.len() - 1]);
                 let result = &items[items.len() - 1..];
                 for i in j as i64 * width..(j as i64 + 1) * width {
                     let own = Self::elems(&items, i);
@@ -156,7 +158,7 @@ impl Block {
                     Self::set_elems(e, result, i, vec![v]);
                 }
             }
-            within(e, inside, |e| flow.results(e, at, j as i64, &items));
+            within(e, inside, |e| flow.results(e, at, j as i64, &items, &ahead));
         }
     }
 

@@ -7,6 +7,7 @@ use super::read::Index;
 use super::row_layout::{vector_read, vector_write};
 use super::scalar::{Emit, Num, arith, int_of, lit32};
 use super::scan::Shape;
+use super::scan_before::Here;
 use super::scan_block::{Flow, Layout};
 use crate::ir::graph::{AxisId, Expr as Node, ExprId, Graph};
 use crate::ir::simt::{ArrayId, Expr, IntOp, Mem, Stmt, Ty};
@@ -154,15 +155,16 @@ impl<'a> Flow<'a> for Vectors<'_, 'a> {
         }
     }
 
-    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId]) {
+    fn results(&self, e: &mut Emit<'a>, first: &Num, vector: i64, items: &[ArrayId], before: &Expr) {
         let result = *items.last().expect("an algebra has a component");
         let work = |e: &mut Emit<'a>| {
             let value = |i: i64| Expr::Elem(result, Box::new(lit32((vector * self.width + i) as i32)));
             self.shape.note(e, &(0..self.width).map(value).collect::<Vec<_>>());
             for i in 0..self.width {
-                let value = value(i);
+                let ahead = if i == 0 { before.clone() } else { value(i - 1) };
+                let here = Here { value: value(i), before: self.shape.looks_before.then_some(ahead) };
                 let slot_of = lit32(self.in_memory(i) as i32);
-                self.shape.finish(e, &point(first, i), value, &|e, slot, n| match self.outs[slot] {
+                self.shape.finish(e, &point(first, i), here, &|e, slot, n| match self.outs[slot] {
                     Some((array, _)) => e.push(Stmt::SetElem(array, slot_of.clone(), n.expr)),
                     None => self.shape.store_here(e, slot, n),
                 });

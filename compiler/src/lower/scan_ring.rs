@@ -8,6 +8,7 @@ use super::map::decode;
 use super::read::Index;
 use super::scalar::{Emit, Num, add, arith, cmp, int_of, int_op, lit32, mul};
 use super::scan::Shape;
+use super::scan_before::Here;
 use super::scan_flow::chunk_of;
 use super::scan_law::{Algebra, values};
 use super::{Lowering, MAX_GRID_X, Refusal};
@@ -26,7 +27,10 @@ const OWN: i64 = STEPS / WARPS;
 const BYTES: i64 = 24 << 10;
 const PLACES: std::ops::RangeInclusive<i64> = 3..=8;
 /// Fewer rows leave multiprocessors without a few warps each.
-const ENOUGH: i64 = 8192;
+const ENOUGH: i64 = 4096;
+/// Where there are fewer, a multiprocessor has one block, whose ring is so many times as long.
+const MANY: i64 = 8192;
+const LONGER: i64 = 4;
 /// Bytes of a copy.
 const COPY: i64 = 16;
 
@@ -92,7 +96,8 @@ impl<'a> Shape<'a> {
         if step == 0 || step * STEPS * PLACES.start() > 2 * BYTES {
             return None;
         }
-        let places = (BYTES / (step * STEPS)).clamp(*PLACES.start(), *PLACES.end());
+        let longer = if rows < MANY { LONGER } else { 1 };
+        let places = (longer * BYTES / (step * STEPS)).clamp(*PLACES.start(), longer * PLACES.end());
         let warps = if self.has_terms(graph) { WARPS } else { 1 };
         Some(Ring { reads, places, warps })
     }
@@ -221,10 +226,11 @@ impl<'a> Shape<'a> {
                 let load = |s: &SharedId| Expr::Load(Mem::Shared(*s), Box::new(from.clone()));
                 let x = algebra.named(e, "x", terms.iter().map(load).collect());
                 let v = algebra.result(e, &values(acc), &x);
+                let before = self.before(e, result);
                 e.push(Stmt::Set(result, v));
                 e.if_then(cmp(CmpOp::Eq, warp(), lit32((j / OWN) as i32)), |e| {
                     tile.bind(e, lit32(j as i32));
-                    self.finish_row(e, tile, &at, Expr::Var(result));
+                    self.finish_row(e, tile, &at, Here { value: Expr::Var(result), before: before.clone() });
                 });
             });
         }
@@ -238,7 +244,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    fn finish_row(&self, e: &mut Emit<'a>, tile: &Tile<'_, '_, 'a>, at: &Num, v: Expr) {
+    fn finish_row(&self, e: &mut Emit<'a>, tile: &Tile<'_, '_, 'a>, at: &Num, v: Here) {
         let finish = |e: &mut Emit<'a>| {
             self.finish(e, at, v.clone(), &|e, slot, n| self.store_here(e, slot, n));
         };

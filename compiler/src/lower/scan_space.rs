@@ -1,10 +1,26 @@
 //! Form `scan`: what a kernel's settings may be.
 
-use super::Choice;
-use super::scan::is_across;
 use super::scan_step;
+use super::{Choice, MAX_GRID_X};
 use crate::ir::graph::{Graph, Stmt};
 use crate::ir::plan::PlanKernel;
+
+/// What is set of a scan's kernel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    /// Of a block.
+    pub threads: Option<i64>,
+    /// Points of a row that a block takes at a time.
+    pub step: Option<i64>,
+    /// Parts that a row is cut in.
+    pub split: Option<i64>,
+}
+
+/// Whether rows lie along another axis than the contiguous one, so that threads take neighbouring rows.
+pub(super) fn is_across(dims: &[i64], along: usize, rows: i64) -> bool {
+    let inner = dims[along + 1..].iter().product::<i64>();
+    rows > MAX_GRID_X || inner > 1 && (dims[along] <= 32 || inner >= 32)
+}
 
 /// The settings of a scan's kernel with the values worth trying.
 pub fn space(graph: &Graph, k: &PlanKernel) -> Vec<Choice> {

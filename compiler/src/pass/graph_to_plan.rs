@@ -51,6 +51,7 @@ pub fn plan(graph: &Graph, options: &PlanOptions) -> Plan {
     boxed::box_sums(&mut found);
     let takes = remembering(options.force);
     inline::inline(&mut found, &wishes, &takes, &mut notes);
+    super::mirror::turn(&mut found);
     egraph_to_plan::simplify(&mut found, Class::Reassociates, &mut notes);
     hoist::hoist(&mut found, &takes, &mut notes);
     found = super::compact::compact(found, graph.tensors.len());

@@ -9,7 +9,7 @@ use super::forms;
 use super::{model, rows};
 use crate::ir::graph::*;
 use crate::ir::plan::*;
-use crate::lower::contract_pattern;
+use crate::lower::{contract_pattern, reads_before};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,6 +73,8 @@ pub fn some(
 ) -> Vec<Group> {
     let mut pass = Pass { g, memory, force, takes, notes, kernels: Vec::new(), home: BTreeMap::new() };
     stmts.for_each(|i| pass.place(i));
+    // Those that became part of a later one.
+    pass.kernels.retain(|k| !k.stmts.is_empty());
     pass.kernels
 }
 
@@ -111,6 +113,59 @@ impl Pass<'_> {
         for t in s.targets() {
             self.home.insert(t, kernel);
         }
+        self.take_in(i, kernel);
+    }
+
+    /// Row kernels whose values this statement's row kernel reads become part of it, where that costs less: they look at
+    /// the same rows, which are then read once.
+    fn take_in(&mut self, i: usize, k: usize) {
+        if self.force.is_some() || self.kernels[k].form != Form::Row {
+            return;
+        }
+        let reads = self.memory.facts.stmt_reads(self.g, &self.g.stmts[i]);
+        let homes: BTreeSet<usize> = reads.iter().filter_map(|t| self.home.get(t)).copied().collect();
+        for earlier in homes.into_iter().filter(|&e| e < k) {
+            if self.kernels[earlier].form != Form::Row || !self.may_wait(earlier, k) {
+                continue;
+            }
+            let mut all = [&self.kernels[earlier].stmts[..], &self.kernels[k].stmts[..]].concat();
+            all.sort_unstable();
+            if self.same_rows(&all, i, earlier).is_err() {
+                continue;
+            }
+            let apart: f64 = [earlier, k]
+                .map(|k| {
+                    let stmts = self.kernels[k].stmts.clone();
+                    self.memory.cost(self.g, &stmts, Form::Row)
+                })
+                .iter()
+                .sum();
+            if self.memory.cost(self.g, &all, Form::Row) < apart {
+                self.kernels[earlier].stmts.clear();
+                all.iter().flat_map(|&s| self.g.stmts[s].targets()).for_each(|t| {
+                    self.home.insert(t, k);
+                });
+                self.kernels[k].stmts = all;
+            }
+        }
+    }
+
+    /// May a kernel run as late as another: does nothing between read what it makes, or write over what it reads?
+    fn may_wait(&mut self, earlier: usize, k: usize) -> bool {
+        let made: BTreeSet<TensorId> =
+            self.kernels[earlier].stmts.iter().flat_map(|&s| self.g.stmts[s].targets()).collect();
+        let between: Vec<usize> =
+            self.kernels[earlier + 1..=k].iter().flat_map(|k| k.stmts.clone()).collect();
+        let own = self.kernels[k].stmts.clone();
+        between.into_iter().all(|s| {
+            let stmt = &self.g.stmts[s];
+            let fresh = |t: &TensorId| {
+                let t = self.g.tensor(*t);
+                t.version == 0 && matches!(t.role, Role::Local | Role::Result)
+            };
+            let reads = self.memory.facts.stmt_reads(self.g, stmt);
+            (own.contains(&s) || !reads.iter().any(|t| made.contains(t))) && stmt.targets().iter().all(fresh)
+        })
     }
 
     fn form(&mut self, s: &Stmt, i: usize) -> Option<Form> {
@@ -136,6 +191,9 @@ impl Pass<'_> {
         let reads = self.memory.facts.stmt_reads(self.g, &self.g.stmts[i]);
         let first = reads.iter().filter_map(|t| self.home.get(t)).max().copied().unwrap_or(0);
         for k in (first..self.kernels.len()).rev() {
+            if self.kernels[k].stmts.is_empty() {
+                continue;
+            }
             match self.fits(i, form, k) {
                 Ok(form) => return Some((k, form)),
                 Err(why) if self.shares(i, k) => self.note_apart(i, k, &why),
@@ -224,9 +282,12 @@ impl Pass<'_> {
         let (&last, before) = stmts.split_last().ok_or("nothing to join")?;
         let Stmt::Define(d) = &self.g.stmts[last] else { return Err("not a map".into()) };
         let written: BTreeSet<TensorId> = before.iter().flat_map(|&s| self.g.stmts[s].targets()).collect();
-        let Some(&target) = before.iter().find_map(|&s| match &self.g.stmts[s] {
-            Stmt::Scan(s) => Some(&s.target),
-            Stmt::Recur(r) => r.members.first().map(|d| &d.target),
+        let Some((target, along, backwards)) = before.iter().find_map(|&s| match &self.g.stmts[s] {
+            Stmt::Scan(s) => Some((s.target, s.along, false)),
+            Stmt::Recur(r) => {
+                let step = r.steps.first()?;
+                Some((r.members.first()?.target, *step.position.first()?, step.descending))
+            }
             _ => None,
         }) else {
             return Err("no scan".into());
@@ -240,8 +301,12 @@ impl Pass<'_> {
         }
         let reads = crate::lower::index::reads(self.g, &self.g.stmts[last]);
         let own: Vec<_> = reads.iter().filter(|(_, r)| written.contains(&r.tensor)).collect();
-        if own.is_empty() || !own.iter().all(|(_, r)| crate::lower::reads_at(self.g, r, &d.axes)) {
-            return Err("it is read elsewhere than at the point".into());
+        let near = |r: &Read| {
+            let before = r.tensor == target && reads_before(self.g, r, &d.axes, along, backwards);
+            before || crate::lower::reads_at(self.g, r, &d.axes)
+        };
+        if own.is_empty() || !own.iter().all(|(_, r)| near(r)) {
+            return Err("it is read elsewhere than at the point or before it".into());
         }
         Ok(())
     }
@@ -267,7 +332,15 @@ impl Pass<'_> {
         }
         let reads = self.memory.facts.stmt_reads(self.g, &self.g.stmts[i]);
         let written: BTreeSet<TensorId> = stmts.iter().flat_map(|&s| self.g.stmts[s].targets()).collect();
-        if reads.iter().any(|t| written.contains(t)) {
+        // What it reads of them is at hand at its own point only.
+        let at_point = |r: &Read| match &self.g.stmts[i] {
+            Stmt::Define(d) => crate::lower::reads_at(self.g, r, &d.axes),
+            _ => false,
+        };
+        let theirs = crate::lower::index::reads(self.g, &self.g.stmts[i]);
+        if reads.iter().any(|t| written.contains(t))
+            && !theirs.iter().filter(|(_, r)| written.contains(&r.tensor)).all(|(_, r)| at_point(r))
+        {
             return Err("one reads what the other writes".into());
         }
         if stmts

@@ -22,6 +22,7 @@ pub mod graph_to_plan;
 pub mod group;
 pub mod hoist;
 pub mod inline;
+pub mod mirror;
 pub mod model;
 pub mod module;
 pub mod rows;

@@ -83,12 +83,28 @@ pub fn analyse(g: &Graph, facts: &mut Facts, stmts: &[usize]) -> Result<Rows, St
     };
     let mut aligned = vec![(defines[first], rows.clone())];
     group.anchors.push((defines[first].1, rows));
-    for (i, &(s, d)) in defines.iter().enumerate() {
-        if i != first {
-            let rows = group.align(d)?;
-            group.anchors.push((d, rows.clone()));
-            aligned.push(((s, d), rows));
+    // What is aligned by a statement behind it waits for that one.
+    let mut rest: Vec<_> = (0..defines.len()).filter(|&i| i != first).map(|i| defines[i]).collect();
+    while !rest.is_empty() {
+        let mut left = Vec::new();
+        let mut why = String::new();
+        let before = rest.len();
+        for (s, d) in rest {
+            match group.align(d) {
+                Ok(rows) => {
+                    group.anchors.push((d, rows.clone()));
+                    aligned.push(((s, d), rows));
+                }
+                Err(e) => {
+                    why = e;
+                    left.push((s, d));
+                }
+            }
         }
+        if left.len() == before {
+            return Err(why);
+        }
+        rest = left;
     }
     // From here on as they run: each after those that it reads.
     aligned.sort_by_key(|((s, _), _)| *s);

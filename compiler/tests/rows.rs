@@ -159,13 +159,47 @@ fn rows_that_one_statement_reads_are_one_kernel() {
 }
 
 #[test]
+fn what_is_reduced_beside_a_maximum_goes_along_with_its_sum() {
+    let rows = "op f[M, N](x: bf16[M, N]) -> (y: f32[M], s: f32[M]) {
+        y[m] = logsumexp[n](x[m, n])
+        s[m] = mean[n](x[m, n])
+    }";
+    for n in [1100, 40000, 3001] {
+        check(&Case::new(rows).tensor("x", data(DType::BF16, &[3, n])));
+    }
+    let columns = "op f[B, C, S](x: f16[B, C, S]) -> (y: f32[B, S], i: i64[B, S]) {
+        y[b, s] = logsumexp[c](x[b, c, s])
+        i[b, s] = argmax[c](x[b, c, s])
+    }";
+    for (c, s) in [(100, 70), (1001, 300)] {
+        check(&Case::new(columns).tensor("x", data(DType::F16, &[2, c, s])));
+    }
+    let search = "op f[M, N](x: f32[M, N]) -> (y: i64[M]) { y[m] = argmin[n](x[m, n]) }";
+    for n in [256, 2000, 2048, 1001] {
+        check(&Case::new(search).tensor("x", data(DType::F32, &[301, n])));
+    }
+}
+
+#[test]
+fn conditions_of_a_row_are_asked_once() {
+    let text = "op f[M, N](x: bf16[M, N], l: i64[M]) -> (y: bf16[M, N], s: f32[M]) {
+        y[m, n] = if l[m] == -1 then 0 else softmax[n](x[m, n]) - f32(n == l[m])
+        s[m] = if l[m] == -1 then 0 else sum[n](x[m, n])
+    }";
+    for n in [500, 3001, 20000] {
+        let case = Case::new(text).tensor("x", data(DType::BF16, &[3, n]));
+        check(&case.ints("l", DType::I64, &[3], &[-1, 4, 499]));
+    }
+}
+
+#[test]
 fn rows_that_leave_threads_idle_take_fewer() {
     let text = "op f[M, N](x: bf16[M, N], w: bf16[N]) -> (y: bf16[M, N]) {
         mu[m] = mean[n](x[m, n])
         v[m] = mean[n]((x[m, n] - mu[m]) ** 2)
         y[m, n] = (x[m, n] - mu[m]) * rsqrt(v[m] + 1e-5) * w[n]
     }";
-    for (n, threads) in [(5120, 128), (4096, 256), (3072, 128)] {
+    for (n, threads) in [(5120, 256), (4096, 256), (3072, 128)] {
         let case = Case::new(text).tensor("x", data(DType::BF16, &[300, n]));
         let program = check(&case.tensor("w", data(DType::BF16, &[n])));
         assert_eq!(program.kernels[0].block[0], threads, "{n}");

@@ -3,12 +3,13 @@
 use super::home::Home;
 use super::row_lead::{self, Lead};
 use super::row_pass::{Item, Kind, Pass};
-use super::{Choice, Lowering, Refusal, row_cluster};
-use crate::ir::graph::{Access, AxisId, Expr as Node, ExprId, Graph, Read, TensorId, Word};
+use super::{Choice, Lowering, Refusal, row_cluster, row_online};
+use crate::ir::graph::{Access, AxisId, Combine, Expr as Node, ExprId, Graph, Read, TensorId, Word};
 use crate::ir::plan::PlanKernel;
 use crate::pass::inline::below;
 use crate::pass::rows::Rows;
 use crate::vocab::func::Func;
+use crate::vocab::monoid::Monoid;
 
 /// Threads over rows.
 #[derive(Clone, Debug)]
@@ -49,6 +50,9 @@ pub const RESIDENT: i64 = 64;
 pub const MOST_THREADS: i64 = 1024;
 /// Multiprocessors of a usual device, for judging whether there are few rows.
 const SMS: i64 = 132;
+const WARP: i64 = 32;
+/// Warps of a block that have a row each.
+const WARPS: i64 = 4;
 
 pub fn choose(
     cx: &Lowering<'_>,
@@ -64,11 +68,18 @@ pub fn choose(
     let lead = if columns { None } else { row_lead::find(cx, passes, vector) };
     let vector = lead.as_ref().map_or(vector, |l| l.v);
     let packs = vector > 1 && packs(cx, passes);
+    // A maximum and its sum go over columns once: there is nothing to hold.
+    let maps = passes.iter().flat_map(|p| &p.items).any(|i| matches!(i.kind, Kind::Map { .. }));
+    let once = !maps && row_online::joins(cx.graph, passes).is_some();
     let mut layout = if columns {
-        by_column(count, longest, passes.len())
+        by_column(count, longest, if once { 1 } else { passes.len() })
     } else {
         by_row(count, longest, vector, packs, passes.len(), is_light(cx, passes))
     };
+    if is_short_search(passes, longest / vector) && count >= 2 * SMS {
+        // A warp a row: what is found need not go through shared memory.
+        (layout.lanes, layout.per_block) = (WARP, WARPS);
+    }
     layout.lead = lead;
     row_cluster::choose(cx, rows, passes, &mut layout);
     settings(cx, k, rows, passes, &mut layout)?;
@@ -99,6 +110,16 @@ pub fn packs(cx: &Lowering<'_>, passes: &[Pass<'_>]) -> bool {
     });
     let bits: Vec<u32> = along.map(|(_, r)| cx.graph.tensor(r.tensor).dtype.bits()).collect();
     !bits.is_empty() && bits.iter().all(|&b| b == 16)
+}
+
+/// A place is looked for in rows of so many vectors that a warp loads them in a few turns.
+fn is_short_search(passes: &[Pass<'_>], vectors: i64) -> bool {
+    let search = |i: &Item<'_>| match &i.kind {
+        Kind::Fold { fold, .. } => matches!(fold.combine, Combine::Builtin(Monoid::ArgMax | Monoid::ArgMin)),
+        Kind::Map { .. } => false,
+    };
+    let [pass] = passes else { return false };
+    !pass.ordered && pass.items.iter().all(search) && (2 * WARP..=16 * WARP).contains(&vectors)
 }
 
 /// Several passes that only add, multiply and compare: more threads then wait for each other less.
@@ -133,7 +154,9 @@ fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize, light
     let lanes = match points {
         _ if rows < 2 * SMS => lanes,
         // Read once from memory: many blocks with a few loads each.
-        _ if passes == 1 && points > WIDE => lanes.min(256),
+        _ if passes == 1 && points > 4 * WIDE => lanes.min(256),
+        // Fewer threads have more rounds, of which more go four at a time.
+        _ if passes == 1 && points > WIDE => lanes.min(128),
         n if n > ROOMY * RESIDENT || packs && n > WIDE => lanes,
         _ => lanes.min(ROOMY),
     };
@@ -154,8 +177,8 @@ fn busy(lanes: i64, points: i64, vector: i64, packs: bool) -> i64 {
     let mut best = lanes;
     let mut fewer = lanes / 2;
     while fewer >= LEAST && holds(fewer) {
-        // Less by a tenth of the row.
-        if 10 * turns(fewer) + vectors < 10 * turns(best) {
+        // Less by a quarter of the row.
+        if 4 * turns(fewer) + vectors <= 4 * turns(best) {
             best = fewer;
         }
         fewer /= 2;

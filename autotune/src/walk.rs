@@ -510,7 +510,9 @@ impl<'k> Walk<'k> {
                 self.block.params[map.0 as usize] += bytes * times;
                 // It arrives at each block of the cluster, which issue their parts of what all get.
                 let arrives = match op {
-                    Intrinsic::TmaMulticast { .. } => self.k.cluster.iter().map(|&c| c.max(1)).product(),
+                    Intrinsic::TmaMulticast { .. } | Intrinsic::TmaPixels { multicast: true, .. } => {
+                        self.k.cluster.iter().map(|&c| c.max(1)).product()
+                    }
                     _ => 1u32,
                 };
                 self.block.wavefronts += bytes * f64::from(arrives) / 128.0 * times;

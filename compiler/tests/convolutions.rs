@@ -395,3 +395,24 @@ fn clusters_share_windows_or_filters() {
         }
     }
 }
+
+/// Rows that are found through data are copied in the order of their readers, also where those choose their matrix.
+#[test]
+fn gathered_rows_are_copied_before_boxes() {
+    let (rows, many) = (130, 50);
+    for (text, kernels) in [
+        ("op t[M, N, K, B](x: bf16[B, K], w: bf16[N, K], tok: i32[M] in 0..B) -> (y: bf16[M, N]) { y[m, n] = sum[k](x[tok[m], k] * w[n, k]) }", 3),
+        ("op t[M, N, K, B](x: bf16[B, K], w: bf16[2, N, K], tok: i32[M] in 0..B, id: i32[M] in 0..2) -> (y: bf16[M, N]) {
+            y[m, n] = sum[k](x[tok[m], k] * w[id[m], n, k])
+        }", 4),
+    ] {
+        let g = graph(text, "t", &format!("M={rows} N=96 K=4104 B={many}"));
+        let mut data = inputs(&g, &[]);
+        let numbers = |n: i64| (0..rows).map(|i| ((i * 29 + 7) % n) as f64).collect::<Vec<f64>>();
+        data.tensors.insert("tok".into(), HostTensor::from_f64(DType::I32, &[rows], &numbers(many)));
+        if g.tensors.iter().any(|t| t.name == "id") {
+            data.tensors.insert("id".into(), HostTensor::from_f64(DType::I32, &[rows], &numbers(2)));
+        }
+        assert_eq!(agrees_on(&g, Form::Contract, &Schedule::default(), "sm_90a", &data), kernels);
+    }
+}

@@ -266,7 +266,7 @@ pub(super) fn hopper_choice(
     let own = choose(shape)?;
     let other = contract_few::turned(shape);
     if cx.parts.is_none()
-        && contract_few::may_turn(cx.graph, shape, wishes, own.is_some())
+        && contract_few::may_turn(cx.graph, &cx.facts, shape, wishes, own.as_ref())
         && let Some(t) = choose(&other)?
         && contract_few::turns(&t, own.as_ref())
     {

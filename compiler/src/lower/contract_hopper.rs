@@ -335,6 +335,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
     let limit = target.shared_per_block - SPARE;
     // No tile is done before both operands have been read; what it computes beside counts a little, to tell tiles apart.
     let bytes = (kind.dtypes[0].bits() / 8 * kind.parts()) as f64;
+    let windows = a.map.pixels.is_some() || b.map.pixels.is_some();
     let read =
         (batch * (rows + columns * kind.folds as i64) * c.terms()) as f64 * bytes / MEMORY * PER_NANOSECOND;
     // Sums over several axes may read an element again and again (windows), and wait for memory less.
@@ -406,7 +407,11 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let products = (bm * bn * kind.folds) as f64 / speed;
             let (of_a, of_b) = if across { (cluster, 1) } else { (1, cluster) };
             let copied = a.lines(bm / of_a) + b.lines(b.copied_rows(bn) * kind.folds / of_b);
-            let step = if slow { products.max(LINES * (copied * kind.parts()) as f64) } else { products };
+            let step = match slow {
+                true => products.max(LINES * (copied * kind.parts()) as f64),
+                false if windows => products.max(through_shared(bm, bn * kind.folds)),
+                false => products,
+            };
             let time = |steps: i64| step * (steps + 6) as f64;
             let one = time(steps);
             let extra = if split > 1 { second(split * batch * rows * columns) } else { 0.0 };
@@ -517,6 +522,13 @@ fn resident(wishes: &Wishes, tiles: i64, cluster: u32, target: &Target) -> Resul
     Ok(most.filter(|&n| tiles > n && tiles < 1 << 30).map(|n| n as u32))
 }
 
+/// What a step costs shared memory, as products: copies write both operands' lines once, and each instruction of 64 rows
+/// reads its rows and all columns, 128 bytes a cycle, in which 32 products of a step are made.
+fn through_shared(rows: u32, columns: u32) -> f64 {
+    let (written, read) = (rows + columns, rows / 16 * (16 + columns / 4));
+    32.0 * (written + read) as f64
+}
+
 /// Whether a block fills its multiprocessor's tensor cores, so that sharing copies is worth waiting for each other.
 fn groups_fill(groups: u32) -> bool {
     groups == 2
@@ -531,7 +543,7 @@ fn clustered(
     [a, b]: [&Boxes; 2],
     target: &Target,
 ) -> Option<(u32, bool)> {
-    let windows = a.map.pixels.is_some();
+    let windows = a.map.pixels.is_some() || b.map.pixels.is_some();
     let can = |n: u32, across: bool| {
         let (along, shared) = if across { (1, (a, sides[0].1)) } else { (0, (b, sides[1].1)) };
         let (operand, rows) = shared;
@@ -540,10 +552,12 @@ fn clustered(
         let unit = n * if operand.k_major { 8 } else { 64 };
         // Copies of windows take long enough to be worth a block without a tile.
         let pairs = tiles % n as i64 == 0 || windows && tiles > n as i64;
-        let plain = across || operand.map.pixels.is_none() && operand.digits.is_empty();
-        pairs && plain && rows.is_multiple_of(unit)
+        let copied = operand.map.pixels.is_some() || operand.digits.is_empty();
+        pairs && copied && rows.is_multiple_of(unit)
     };
-    let even = (sides[0].0 + sides[0].1 as i64 - 1) / sides[0].1 as i64 % 2 == 0;
+    // What windows lie along rows are shared where that was seen to help.
+    let even = (b.map.pixels.is_none() || b.k_major)
+        && (sides[0].0 + sides[0].1 as i64 - 1) / sides[0].1 as i64 % 2 == 0;
     match wished {
         Some((1, _)) => Some((1, false)),
         Some((n, across)) => {

@@ -314,8 +314,9 @@ fn clusters_that_cannot_be_are_refused() {
         let refusal = refusal.expect_err("a cluster that cannot be");
         assert!(refusal.message.contains(why), "{}", refusal.message);
     };
-    refused((384, 256, 256), &[("cluster", "m", 2), ("block", "m", 128)], "row tiles");
-    refused((256, 256, 256), &[("cluster", "n", 2)], "along the rows");
+    refused((384, 256, 256), &[("cluster", "m", 2), ("block", "m", 128)], "in such groups");
+    refused((256, 256, 256), &[("cluster", "k", 2)], "along the sides");
+    refused((256, 256, 256), &[("cluster", "m", 2), ("cluster", "n", 2)], "already");
     refused((256, 256, 256), &[("cluster", "m", 3)], "1, 2, 4 or 8");
     refused((256, 256, 256), &[("cluster", "m", 2), ("warps", "", 8)], "main loop of sm_90a");
 }

@@ -1,8 +1,9 @@
 //! Operands whose places are a function of a place that the sum's axes move evenly: `x[n, min(max(p + r - 1, 0), H - 1), c]`,
 //! `x[n, (p + r - 1)/2, c]`. Loaded element by element such a product is slow, so the operand is copied first, a place for each value of `p + r - 1`; then it is read as any
-//! convolution's.
+//! convolution's. Rows that are found through data (`x[token[m], k]`) are copied in the order of their readers, so that boxes
+//! can take them.
 
-use super::contract_pattern::{ContractShape, Contraction};
+use super::contract_pattern::{ContractShape, Contraction, Digit, Factor, below};
 use super::contract_phases::build;
 use super::home::{Home, contiguous};
 use super::hopper_gather::{Affine, affine};
@@ -17,6 +18,8 @@ use std::collections::BTreeMap;
 /// Multiply-adds beside which the copy is small, and how many times as large as the tensor it may be.
 const LEAST_WORK: f64 = 5e7;
 const MOST_COPIED: i64 = 16;
+/// Rows and columns from which gathered rows are copied.
+const LEAST_SIDE: i64 = 64;
 
 /// A read with other places.
 struct Regular {
@@ -37,13 +40,18 @@ pub fn lower(
     let Stmt::Define(d) = &cx.graph.stmts[*s] else { return None };
     let sides = [&shape.batch, &shape.m, &shape.n];
     let points: f64 = sides.iter().map(|d| ContractShape::points(d) as f64).product();
-    if points * (c.terms() as f64) < LEAST_WORK || shape.selector.is_some() {
+    if points * (c.terms() as f64) < LEAST_WORK {
         return None;
     }
-    let found = [&c.a, &c.b].into_iter().find_map(|f| match f.exprs[..] {
-        [id] if f.guards.is_empty() => regular(cx, c, id),
-        _ => None,
-    })?;
+    let read = |f: &Factor| f.exprs.first().copied().filter(|_| f.exprs.len() == 1 && f.guards.is_empty());
+    let evenly = || {
+        let found = [&c.a, &c.b].into_iter().find_map(|f| regular(cx, c, read(f)?));
+        found.filter(|_| shape.selector.is_none())
+    };
+    // Rows that are found through data: of the operand that no row chooses.
+    let sides = [(&c.a, &shape.m), (&c.b, &shape.n)];
+    let mut sides = sides.into_iter().take(if shape.selector.is_some() { 1 } else { 2 });
+    let found = sides.find_map(|(f, rows)| gathered(cx, c, d, shape, rows, read(f)?)).or_else(evenly)?;
     let (product, copied) = product(cx.graph, d, &found, &k.name);
     let (before, own) = before(cx.graph, &found, &product.graph, copied, &k.name, span);
     let t = product.graph.tensor(copied);
@@ -98,6 +106,45 @@ fn regular(cx: &Lowering<'_>, c: &Contraction, id: ExprId) -> Option<Regular> {
         inner.push((d, at, range.lo, range.hi));
     }
     (!inner.is_empty() && grown <= MOST_COPIED).then_some(Regular { read: id, of: r.clone(), inner })
+}
+
+/// The read, if its rows are found through data where they could be rows of boxes: `x[token[m], k]`.
+fn gathered(
+    cx: &Lowering<'_>,
+    c: &Contraction,
+    d: &Define,
+    shape: &ContractShape,
+    rows: &[Digit],
+    id: ExprId,
+) -> Option<Regular> {
+    let g = cx.graph;
+    let Expr::Read(r) = g.expr(id) else { return None };
+    let t = g.tensor(r.tensor);
+    let good = cx.target.wgmma
+        && r.access == Access::Proven
+        && matches!(t.dtype.bits(), 8 | 16)
+        && t.range.is_none()
+        && [&shape.m, &shape.n].iter().all(|d| ContractShape::points(d) >= LEAST_SIDE);
+    let data: Vec<usize> = (0..r.index.len()).filter(|&i| reads(g, r.index[i])).collect();
+    let ([dim], true) = (&data[..], good) else { return None };
+    // One axis of the rows alone finds the place.
+    let free = cx.facts.free(r.index[*dim]);
+    let mut axes = d.axes.iter().enumerate().filter(|(_, a)| free.contains(a));
+    let ((out, &axis), None) = (axes.next()?, axes.next()) else { return None };
+    let own = rows.iter().any(|x| x.out == out && x.stride == 1 && x.extent == shape.axes[out].extent);
+    let others = r.index.iter().enumerate().filter(|(i, _)| i != dim);
+    let still = !c.k.iter().any(|k| free.contains(&k.axis))
+        && others.clone().all(|(_, &i)| affine(g, i).is_some() && !cx.facts.free(i).contains(&axis));
+    let at =
+        below(g, r.index[*dim]).into_iter().find(|&e| matches!(g.expr(e), Expr::Axis(a) if *a == axis))?;
+    let (lo, extent) = (shape.axes[out].lo, shape.axes[out].extent);
+    let inner = vec![(*dim, at, lo, lo + extent - 1)];
+    (own && still).then_some(Regular { read: id, of: r.clone(), inner })
+}
+
+/// Whether an index is found by a read.
+fn reads(g: &Graph, index: ExprId) -> bool {
+    below(g, index).into_iter().any(|e| matches!(g.expr(e), Expr::Read(_)))
 }
 
 /// The only even part of an index that has axes.

@@ -452,6 +452,10 @@ fn scores(
 /// The expression that adds these products and nothing else.
 fn sum_of(g: &Graph, score: ExprId, products: &[ExprId]) -> Option<ExprId> {
     const MOST: usize = 3;
+    // One may be used in several places.
+    if let [one] = products {
+        return Some(*one);
+    }
     let (mut e, mut rest) = (score, products.to_vec());
     if rest.is_empty() || rest.len() > MOST {
         return None;

@@ -103,32 +103,10 @@ impl DeviceName {
 pub fn parse_target(name: &str) -> Result<Target> {
     Target::parse(name).copied().ok_or_else(|| {
         let known = TARGETS.map(|t| t.name).join(", ");
-        let meant = called(name).map_or(String::new(), |t| format!("it is {t}: write --target {t}; "));
+        let meant =
+            Target::called(name).map_or(String::new(), |t| format!("it is {t}: write --target {t}; "));
         Error::argument("target", format!("there is no target {name}: {meant}choose one of {known}"))
     })
-}
-
-/// GPUs and generations by their names, with the target that they are.
-const CALLED: &[(&[&str], &str)] = &[
-    (&["t4", "turing", "rtx2080", "rtx6000"], "sm_75"),
-    (&["a100", "a30", "ampere"], "sm_80"),
-    (&["a10", "a40", "a6000", "rtx3090", "rtx3080"], "sm_86"),
-    (&["l4", "l40", "l40s", "ada", "rtx4090", "rtx4080"], "sm_89"),
-    (&["h100", "h200", "h800", "h20", "gh200", "hopper"], "sm_90a"),
-    (&["b100", "b200", "gb200", "blackwell"], "sm_100a"),
-    (&["rtx5090", "rtx5080"], "sm_120a"),
-];
-
-/// The target that is called otherwise: `h100`, `sm90`, `compute_90`, `90a`.
-fn called(name: &str) -> Option<&'static str> {
-    let word = name.to_ascii_lowercase().replace(['-', '_', ' '], "");
-    if let Some((_, target)) = CALLED.iter().find(|(words, _)| words.contains(&word.as_str())) {
-        return Some(target);
-    }
-    let number =
-        word.trim_start_matches("compute").trim_start_matches("sm").trim_end_matches('a').replace('.', "");
-    let same = |t: &&Target| t.name.trim_start_matches("sm_").trim_end_matches('a') == number;
-    TARGETS.iter().find(same).map(|t| t.name)
 }
 
 impl fmt::Display for Device {

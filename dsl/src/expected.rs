@@ -64,6 +64,9 @@ pub fn expected(reader: &Reader, wanted: Wanted) -> Diagnostic {
         Wanted::Dots if after_range_call(reader) => {
             plain(reader, "`..` or `..=`").help("there is no `range(…)`: write `k in 0..K`")
         }
+        Wanted::Dots if in_one_size(reader).is_some() => {
+            plain(reader, "`..` or `..=`").help(in_one_size(reader).unwrap_or_default())
+        }
         Wanted::Dots => plain(reader, "`..` or `..=`")
             .help("ranges are written `lo..hi` (without hi) or `lo..=hi` (with it)"),
         Wanted::Operand => operand(reader),
@@ -113,6 +116,9 @@ fn foreign(reader: &Reader, wanted: Wanted) -> Option<Diagnostic> {
     }
     let touching = reader.token(0).zip(reader.token(1)).is_some_and(|(a, b)| a.end == b.start);
     let help = match (first, second) {
+        ("or", _) if in_expression && reader.previous().is_some_and(|t| t.text(reader.text) == "]") => {
+            "write `||`; a default for a read beyond its tensor is written `(x[i-1] else 0)`".to_string()
+        }
         (word, _) if in_expression && operator(word).is_some() => {
             format!("write `{}`", operator(word).unwrap_or_default())
         }
@@ -217,6 +223,10 @@ fn item(reader: &Reader) -> Diagnostic {
             .help("remove it, or look above for a bracket that was closed too early"),
         _ if crate::foreign::item(word).is_some() => {
             error.help(crate::foreign::item(word).unwrap_or_default())
+        }
+        ".." if after_operand && reader.token(1).is_some_and(|t| t.kind == Kind::Int) => {
+            let from = reader.previous().map_or("1", |t| t.text(reader.text));
+            error.help(format!("ranges are closed here: write `{from}..={}`", reader.look(1)))
         }
         _ if reader.look(1) == "=" => error.help(format!(
             "statements stand in the `{{ … }}` of an op; a constant is written `const {word} = …`"
@@ -468,6 +478,9 @@ fn name(reader: &Reader, what: &str) -> Diagnostic {
         let error =
             Diagnostic::error("E0007", reader.here(), format!("`{word}` is a reserved word, not a name"));
         return match word {
+            "true" | "false" if what.starts_with("a whole number") => {
+                error.help("settings have words of their own: `persistent = on`, `atomic = any`")
+            }
             "if" if what == "a statement" => {
                 error.help("a choice is an expression: `y[i] = if c then a else b`")
             }
@@ -506,6 +519,20 @@ fn name(reader: &Reader, what: &str) -> Diagnostic {
     match word {
         "," | ")" | "]" | "}" => error.help("remove the comma before it, or write what is missing"),
         ".." if what == "a size" => error.help("every size has a name: `op name[M, N](x: f32[M, N])`"),
+        "[" | "(" if what.starts_with("a whole number") => error.help("a set stands in braces: `{64, 128}`"),
+        "-" if what.starts_with("a whole number") => {
+            error.help("settings and sizes are whole numbers from 0")
+        }
+        _ if what.contains("a setting")
+            && reader.token(0).is_some_and(|t| t.kind == Kind::Int)
+            && reader.previous().is_some_and(|t| t.text(reader.text) == "swizzle") =>
+        {
+            error.help(format!("its number stands in parentheses: `swizzle({word})`"))
+        }
+        ".." if what.contains("a setting") && reader.token(1).is_some_and(|t| t.kind == Kind::Int) => {
+            let from = reader.previous().map_or("2", |t| t.text(reader.text));
+            error.help(format!("ranges are closed here: write `{from}..={}`", reader.look(1)))
+        }
         ".." if what.contains("a setting") => error.help("ranges are closed here: write `2..=5`"),
         _ => error.help(name_help(what)),
     }
@@ -556,6 +583,9 @@ fn least(reader: &Reader, what: &str) -> Diagnostic {
 fn assign(reader: &Reader) -> Diagnostic {
     let written = reader.previous().map_or("", |t| t.text(reader.text));
     let error = plain(reader, &format!("`=`, `+=`, `max=` or `min=` after `{written}`"));
+    if written == "]" && reader.look(0) == ":" && reader.is_name(1) {
+        return error.help(format!("the dtype stands before the indices: `y: {}[i] = …`", reader.look(1)));
+    }
     if written == "]" && reader.look(0) == "[" {
         return error.help("all indices stand in one pair of brackets: `x[i, j]`");
     }
@@ -590,8 +620,7 @@ fn assign(reader: &Reader) -> Diagnostic {
                 Some((i, _)) => {
                     format!("what is folded stands in parentheses: `{}({value})`", between(reader, i, at))
                 }
-                None => "products are written with `*`; statements are written `name[axes] = expression`"
-                    .to_string(),
+                None => called_without(reader, at, value),
             },
         };
         let message =
@@ -602,6 +631,26 @@ fn assign(reader: &Reader) -> Diagnostic {
         return error.help("the left side of a statement is a name and its indices: `y[i, j] = …`");
     }
     error.help("statements are written `name[axes] = expression`")
+}
+
+/// The help for an operand behind another: `2 x[i]`, `sqrt x[i]`, `sum_k a[k]`.
+fn called_without(reader: &Reader, at: usize, value: &str) -> String {
+    let before = at.checked_sub(1).map(|i| &reader.tokens[i]);
+    let name = before.filter(|t| t.kind == Kind::Word).map_or("", |t| t.text(reader.text));
+    let statements = "statements are written `name[axes] = expression`";
+    match name.split_once('_') {
+        Some((fold, axis)) if crate::foreign::is_fold(fold) => {
+            format!(
+                "a fold has its axes in brackets, and its value in parentheses: `{fold}[{axis}]({value})`"
+            )
+        }
+        _ if !name.is_empty() && !is_reserved(name) => {
+            format!(
+                "products are written with `*`, a function has parentheses, `{name}({value})`; {statements}"
+            )
+        }
+        _ => format!("products are written with `*`; {statements}"),
+    }
 }
 
 /// The first token of the target that ends just before the reader.
@@ -616,6 +665,15 @@ fn stmt_start<'r>(reader: &'r Reader) -> Option<&'r Token> {
         }
     }
     None
+}
+
+/// The help for `n in N`, where the reader stands behind N.
+fn in_one_size(reader: &Reader) -> Option<String> {
+    let token = |back: usize| reader.at.checked_sub(back).map(|i| &reader.tokens[i]);
+    let named = |t: &&Token| t.kind == Kind::Word && !is_reserved(t.text(reader.text));
+    let (size, axis) = (token(1).filter(named)?.text(reader.text), token(3).filter(named)?.text(reader.text));
+    let range = token(2)?.text(reader.text) == "in";
+    range.then(|| format!("a range has both its ends: write `{axis} in 0..{size}`"))
 }
 
 /// Does `range(…)` stand before the reader?

@@ -420,7 +420,8 @@ impl<'m> Elab<'m> {
                         r.name.span,
                         format!("the result `{}` is never defined", r.name.text),
                     );
-                    self.report(d.help(format!("write {}[…] = …", r.name.text)));
+                    let help = Elab::left_form(&r.name.text, r.dims.as_ref().map_or(0, Vec::len));
+                    self.report(d.help(help));
                 }
             }
         }

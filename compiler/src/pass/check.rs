@@ -241,20 +241,33 @@ fn check_op(module: &Module, op: &Op) -> Vec<Diagnostic> {
     diags.into_iter().filter(of_text).chain(of_calls).collect()
 }
 
-/// The largest number that an index in the op's statements is made of.
-fn number_in_indices(op: &Op) -> Option<i64> {
-    fn numbers(e: &Expr, inside: bool, most: &mut Option<i64>) {
-        if let ExprKind::Int(text) = &e.kind
-            && inside
-        {
-            *most = (*most).max(text.parse().ok().filter(|n| *n > 0));
+/// The numbers that indices in an op's statements are made of: whether there are any, and the largest that divides.
+#[derive(Default)]
+struct Numbers {
+    any: bool,
+    divisor: Option<i64>,
+}
+
+impl Numbers {
+    fn of(op: &Op) -> Numbers {
+        let mut found = Numbers::default();
+        op.body.iter().for_each(|s| found.look(&s.value, false));
+        found
+    }
+
+    fn look(&mut self, e: &Expr, inside: bool) {
+        match &e.kind {
+            ExprKind::Int(text) => self.any |= inside && text != "0",
+            ExprKind::Binary(BinOp::Div, _, by) if inside => {
+                if let ExprKind::Int(text) = &by.kind {
+                    self.divisor = self.divisor.max(text.parse().ok());
+                }
+            }
+            _ => {}
         }
         let inside = inside || matches!(e.kind, ExprKind::Read { .. });
-        scan::children(e).into_iter().for_each(|c| numbers(c, inside, most));
+        scan::children(e).into_iter().for_each(|c| self.look(c, inside));
     }
-    let mut most = None;
-    op.body.iter().for_each(|s| numbers(&s.value, false, &mut most));
-    most
 }
 
 /// Where indices are made of numbers, `x[2]` or `s[k/32]`: the reads that leave their tensor where every size is 1, or where some
@@ -267,9 +280,13 @@ fn further_samples(
 ) -> Vec<Diagnostic> {
     /// What is tried stays small.
     const LARGEST: i64 = 4096;
-    let Some(most) = number_in_indices(op).filter(|n| *n <= LARGEST) else { return Vec::new() };
+    let numbers = Numbers::of(op);
+    let most = numbers.divisor.filter(|n| *n <= LARGEST);
+    let small = numbers.any.then_some(None);
+    let large = most.into_iter().flat_map(|_| [Some(0), Some(1)]);
+    let most = most.unwrap_or(1);
     let mut said: Vec<Diagnostic> = Vec::new();
-    for large in [None, Some(0), Some(1)] {
+    for large in small.into_iter().chain(large) {
         let mut b = sample(op, types, 0);
         let sizes = op.sizes.iter().filter(|s| matches!(s.kind, SizeKind::Plain)).enumerate();
         for (i, s) in sizes {

@@ -130,7 +130,33 @@ pub const TARGETS: [Target; 7] = [
     },
 ];
 
+/// GPUs and generations by their names, with the target that they are.
+const CALLED: &[(&[&str], &str)] = &[
+    (&["t4", "turing", "rtx2080", "rtx6000"], "sm_75"),
+    (&["a100", "a30", "ampere"], "sm_80"),
+    (&["a10", "a40", "a6000", "rtx3090", "rtx3080"], "sm_86"),
+    (&["l4", "l40", "l40s", "ada", "rtx4090", "rtx4080"], "sm_89"),
+    (&["h100", "h200", "h800", "h20", "gh200", "hopper"], "sm_90a"),
+    (&["b100", "b200", "gb200", "blackwell"], "sm_100a"),
+    (&["rtx5090", "rtx5080"], "sm_120a"),
+];
+
 impl Target {
+    /// The target that is called otherwise: `h100`, `sm90`, `compute_90`, `90a`.
+    pub fn called(name: &str) -> Option<&'static str> {
+        let word = name.to_ascii_lowercase().replace(['-', '_', ' '], "");
+        if let Some((_, target)) = CALLED.iter().find(|(words, _)| words.contains(&word.as_str())) {
+            return Some(target);
+        }
+        let number = word
+            .trim_start_matches("compute")
+            .trim_start_matches("sm")
+            .trim_end_matches('a')
+            .replace('.', "");
+        let same = |t: &&Target| t.name.trim_start_matches("sm_").trim_end_matches('a') == number;
+        TARGETS.iter().find(same).map(|t| t.name)
+    }
+
     /// Operations a clock of one multiprocessor at products of this operand dtype, by its fastest units: 8-bit operands
     /// have twice the rate of 16-bit floats, f32 three tf32 products each, f64 a sixteenth; without tensor cores for a dtype,
     /// fused multiply-adds.

@@ -215,8 +215,8 @@ impl<'m> Elab<'m> {
         let [t] = &self.at_hand?.targets[..] else { return None };
         let dim = t.slots.iter().flatten().position(|s| slot_axis(s) == Some(axis))?;
         let reads = self.ops.last()?.body.iter().filter_map(|s| first_read(&s.value, &t.name.text));
-        let names = reads.filter_map(|r| scan::bare(r.get(dim)?)).map(|n| n.text.as_str());
-        names.into_iter().find(|n| self.sizes_of_op().contains(n))
+        let mut names = reads.filter_map(|r| scan::bare(r.get(dim)?)).map(|n| n.text.as_str());
+        names.find(|n| self.sizes_of_op().contains(n))
     }
 
     /// A range for an axis that nothing gives one: `k in 0..K`, where the op has a size that is called like it.

@@ -167,7 +167,9 @@ impl<'m> Elab<'m> {
     pub fn unknown_callable(&self, lib: Option<&Name>, name: &Name, args: &[Arg]) -> Diagnostic {
         let unit = self.frame().unit;
         if let Some(lib) = lib {
+            let tensor = matches!(self.frame().names.get(&lib.text), Some(Meaning::Tensor(_)));
             let what = match self.module.imports_as(unit, &lib.text) {
+                false if tensor => format!("`{}` is a tensor: it has no functions of its own", lib.text),
                 true => format!("`{}` has no `{}`", lib.text, name.text),
                 false => format!("`{}` is not imported", lib.text),
             };

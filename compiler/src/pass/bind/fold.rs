@@ -491,7 +491,12 @@ impl<'m> Elab<'m> {
             name.span,
             format!("`{}` has a meaning already, it cannot be an axis", name.text),
         );
-        self.report(d.also(at, "it is this").help("give the axis another name"));
+        let lower = name.text.to_lowercase();
+        let free = lower != name.text && self.bound(&lower).is_none() && self.could_be_an_axis(&lower);
+        let other = if free { lower } else { format!("{}0", name.text) };
+        self.report(
+            d.also(at, "it is this").help(format!("give the axis a name of its own, such as `{other}`")),
+        );
         false
     }
 

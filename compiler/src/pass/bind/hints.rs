@@ -81,8 +81,8 @@ impl Elab<'_> {
     /// `write y[i] = x[i] * 2` for `y = x * 2`, where the tensors have as many axes as the target; a call that there is
     /// none of has its own help.
     pub fn element_form(&self, s: &Stmt, t: &Target, rank: usize) -> Option<String> {
-        if t.slots.as_ref().is_some_and(|s| !s.is_empty()) {
-            return None;
+        if let Some(slots) = t.slots.as_deref().filter(|s| !s.is_empty()) {
+            return self.more_axes(s, t, slots, rank.checked_sub(slots.len())?);
         }
         let letters = &["i", "j", "k", "l", "m", "n"][..rank.min(6)];
         let indices = letters.join(", ");
@@ -113,6 +113,39 @@ impl Elab<'_> {
         Some(format!("write {}[{indices}] = {value}", t.name.text))
     }
 
+    /// `write y[n, j] = x[ids[n], j]` for `y[n] = x[ids[n]]`, where each tensor lacks the same number of axes.
+    fn more_axes(&self, s: &Stmt, t: &Target, slots: &[Slot], missing: usize) -> Option<String> {
+        let mut reads: Vec<(String, usize)> = Vec::new();
+        self.each_part(&s.value, &mut reads);
+        if missing == 0 || reads.is_empty() || reads.iter().any(|(_, lacks)| *lacks != missing) {
+            return None;
+        }
+        let letters = ["j", "k", "l", "i", "p", "q"];
+        let more: Vec<&str> =
+            letters.into_iter().filter(|l| self.could_be_an_axis(l)).take(missing).collect();
+        let more = more.join(", ");
+        let wider = |text: &str| format!("{}, {more}]", text.strip_suffix(']').unwrap_or(text));
+        let value =
+            reads.iter().fold(print_expr(&s.value), |value, (read, _)| value.replace(read, &wider(read)));
+        let own: Vec<String> = slots.iter().map(super::advice::slot_text).collect();
+        Some(format!("write {}[{}, {more}] = {value}", t.name.text, own.join(", ")))
+    }
+
+    /// Reads of tensors with some of their indices, and how many they lack.
+    fn each_part(&self, e: &Expr, out: &mut Vec<(String, usize)>) {
+        if let ExprKind::Read { name, index: Some(index) } = &e.kind
+            && let Some(Meaning::Tensor(view)) = self.frame().names.get(&name.text)
+            && view.sym.len() > index.len()
+            && !index.is_empty()
+        {
+            let read = (print_expr(e), view.sym.len() - index.len());
+            if !out.contains(&read) {
+                out.push(read);
+            }
+        }
+        super::scan::children(e).into_iter().for_each(|c| self.each_part(c, out));
+    }
+
     /// `softmax[j](s[i, j])` for `softmax[k](s[i, k])` in a statement that has j on its left and nothing else that uses it.
     pub fn along_the_left(&self, fold: &Name, axis: &Name, body: &Expr) -> Option<String> {
         let [t] = &self.at_hand?.targets[..] else { return None };
@@ -135,7 +168,8 @@ impl Elab<'_> {
     /// A read of a tensor with too few or too many indices, somewhere in an expression: the report of it, where `axis` is
     /// taken for the first index that is missing.
     pub fn miscounted(&self, e: &Expr, axis: &str) -> Option<Diagnostic> {
-        if let ExprKind::Read { name, index: Some(index) } = &e.kind
+        if let ExprKind::Read { name, index } = &e.kind
+            && let index = index.as_deref().unwrap_or_default()
             && let Some(Meaning::Tensor(view)) = self.frame().names.get(&name.text)
             && view.sym.len() > index.len()
         {
@@ -178,6 +212,9 @@ impl Elab<'_> {
         let mut free: Vec<&AxisId> = self.scope.iter().collect();
         let mut letters = ["i", "j", "k", "l", "m", "n"].iter().filter(|l| self.bound(l).is_none()).cycle();
         let one = |dim: &(Poly, Poly)| {
+            if dim.0.as_const() == Some(0) && dim.1.as_const() == Some(1) {
+                return "0".to_string();
+            }
             let fits = |a: &&AxisId| self.same(&self.sym_of_axis(**a).1, &dim.1);
             let letter = letters.next().map_or("i", |l| l);
             match free.iter().position(fits) {

@@ -126,6 +126,9 @@ impl Elab<'_> {
         if let Some(help) = girih_dsl::foreign::absent(&name.text) {
             return d.help(help);
         }
+        if girih_dsl::foreign::is_fold(&name.text) {
+            return d.help(format!("it is a fold, of an axis and a value: {}[k](x[k])", name.text));
+        }
         if near.is_none_or(|n| n.len() < 3)
             && let Some(form) = self.summed(&name.text)
         {

@@ -262,7 +262,15 @@ impl<'m> Elab<'m> {
                 t.span,
                 format!("`{}` has {}, not {}", t.name.text, axes(dims.len()), slots.len()),
             );
-            let form = self.element_form(s, t, dims.len());
+            let one = |d: &AxisRange| d.sym.1.as_const() == Some(1);
+            let number = slots.is_empty() && dims.iter().all(one);
+            let form = match number {
+                true => Some(format!(
+                    "it holds one value: declare it a number, `{}: f32`, or write {0}[i] = …",
+                    t.name.text
+                )),
+                false => self.element_form(s, t, dims.len()),
+            };
             self.report(d.help(form.unwrap_or_else(|| Self::left_form(&t.name.text, dims.len()))));
             return None;
         }

@@ -215,7 +215,8 @@ fn block(op: &Op, t: &Tile, diags: &mut Vec<Diagnostic>) -> TileBlock {
         if Target::parse(&target.text).is_none() {
             let known: Vec<&str> = TARGETS.iter().map(|t| t.name).collect();
             let d = Diagnostic::error("E0602", target.span, format!("`{}` is no target", target.text));
-            diags.push(d.help(format!("the targets are {}", known.join(", "))));
+            let meant = Target::called(&target.text).map_or(String::new(), |t| format!("write `{t}`; "));
+            diags.push(d.help(format!("{meant}the targets are {}", known.join(", "))));
         }
     }
     let stmts: Vec<&Stmt> = match &t.def {
@@ -393,6 +394,19 @@ fn setting(
                 };
                 let d = Diagnostic::error("E0606", axis.span, what);
                 let names: Vec<&str> = known.iter().map(String::as_str).collect();
+                if let Some(meant) = names.iter().find(|n| n.eq_ignore_ascii_case(&axis.text)) {
+                    diags.push(
+                        d.help(format!("a block speaks of axes, not of sizes: write {key} {meant} = …")),
+                    );
+                    continue;
+                }
+                if wants == Axes::Left && axes.along.contains(&axis.text) {
+                    let others = names.join(", ");
+                    diags.push(
+                        d.help(format!("cut what is folded by step {} = …; {key} has {others}", axis.text)),
+                    );
+                    continue;
+                }
                 let left = axes.left.contains(&axis.text);
                 diags.push(d.help(match names.is_empty() {
                     true if left => format!("cut `{0}` with block {0} = …", axis.text),

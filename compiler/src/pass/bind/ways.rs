@@ -53,7 +53,10 @@ impl Elab<'_> {
             return help;
         }
         if l.point.is_empty() {
-            return constant_index(l, &this, &end);
+            // `x[M]` where m is an axis.
+            let lower = this.to_lowercase();
+            let axis = (this == end && self.bound(&lower).is_some()).then_some(lower);
+            return constant_index(l, &this, &end, axis);
         }
         let stays = self.stays_inside(l, &first, &end);
         if l.stored {
@@ -203,10 +206,13 @@ impl Elab<'_> {
 }
 
 /// An index without axes: `x[m, -1]`, `x[N]`, `x[2]`.
-fn constant_index(l: &Leaving, this: &str, end: &str) -> String {
+fn constant_index(l: &Leaving, this: &str, end: &str, axis: Option<String>) -> String {
     if let Some(back) = this.strip_prefix('-') {
         let last = l.read_with(&format!("{end} - {back}"));
         return format!("indices count from 0, the last is the size less one: write {last}");
+    }
+    if let Some(axis) = axis.filter(|_| l.past()) {
+        return format!("`{this}` is the size, its axis is `{axis}`: write {}", l.read_with(&axis));
     }
     if l.past() && this.replace(' ', "") == end.replace(' ', "") {
         return format!(

@@ -76,7 +76,9 @@ impl Lines {
             digits.iter().map(|d| step(d).map(|s| (d.extent, s))).collect::<Option<Vec<(i64, i64)>>>()
         };
         let along_n = flat_step(&steps(&shape.n)?)?;
-        let along_m = flat_step(&steps(&shape.m)?)?;
+        // Rows that are not one number (every second pixel) are stored line by line.
+        let rows_apart = flat_step(&steps(&shape.m)?);
+        let along_m = rows_apart.unwrap_or(0);
         let lows = shape.axes.iter().zip(&home.strides).zip(&t.lo).map(|((a, s), lo)| (a.lo - lo) * s);
         let offset = lows.sum::<i64>() * size;
         let (rows, columns) = (ContractShape::points(&shape.m), ContractShape::points(&shape.n));
@@ -86,7 +88,8 @@ impl Lines {
         let batch = steps(&shape.batch)?.into_iter().enumerate().filter(|(_, (extent, _))| *extent > 1);
         let batch: Vec<_> = batch.map(|(i, (extent, s))| (i, extent, s * size)).collect();
         let fits = |bytes: i64| bytes > 0 && bytes % 16 == 0 && bytes < 1 << 40;
-        let boxes = fits(pitch)
+        let boxes = rows_apart.is_some()
+            && fits(pitch)
             && batch.len() <= 3
             && batch.iter().all(|b| fits(b.2))
             && offset >= 0

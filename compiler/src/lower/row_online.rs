@@ -57,8 +57,8 @@ pub fn joins(graph: &Graph, passes: &[Pass<'_>]) -> Option<usize> {
         }
         Kind::Map { .. } => false,
     };
-    let others = first.items.iter().enumerate().filter(|(i, _)| *i != max);
-    others.map(|(_, item)| beside(item)).all(|b| b).then_some(max)
+    let mut others = first.items.iter().enumerate().filter(|(i, _)| *i != max);
+    others.all(|(_, item)| beside(item)).then_some(max)
 }
 
 fn parts<'a>(item: &Item<'a>) -> Option<(ExprId, &'a Fold)> {

@@ -151,7 +151,7 @@ impl Elab<'_> {
         let [t] = &self.at_hand?.targets[..] else { return None };
         let left = t.slots.iter().flatten().filter_map(super::advice::slot_axis);
         let names = super::sizes::names_in(body);
-        let own = left.filter(|n| !names.contains(n)).last()?;
+        let own = left.filter(|n| !names.contains(n)).next_back()?;
         Some(format!("{}[{own}]({})", fold.text, renamed(&print_expr(body), &axis.text, own)))
     }
 

@@ -201,7 +201,8 @@ fn together(parts: &[(&'static str, f64)], overlap: f64) -> f64 {
 fn wave(k: &Kernel, b: &Block, on_each: f64) -> Vec<(&'static str, f64)> {
     let warps = f64::from(k.threads().div_ceil(32));
     let in_flight = if b.asynchronous { ahead(k) } else { b.in_flight * f64::from(k.threads()) };
-    let staged = k.shared.iter().any(|s| s.name == "staging");
+    let boxes = k.params.iter().any(|p| k.stores_boxes(&p.name));
+    let staged = boxes || k.shared.iter().any(|s| s.name == "staging");
     let direct = if b.asynchronous && !staged { DIRECT } else { 1.0 };
     let direct = if k.cluster.iter().any(|&c| c > 1) { direct * CLUSTER } else { direct };
     let fly = LATENCY / (on_each * in_flight).max(1.0);

@@ -258,6 +258,9 @@ pub(super) fn hopper_choice(
         let windows = |h: &Hopper| {
             h.a[0].map.pixels.is_some() && ContractShape::points(&few.n) >= contract_hopper::LEAST
         };
+        if found.as_ref().is_some_and(|h| contract_few::wastes(wishes, &few, h)) {
+            return Ok(None);
+        }
         if found.as_ref().is_some_and(|h| !windows(h)) {
             *shape = few;
             return Ok(found);
@@ -482,7 +485,7 @@ fn build_hopper(
     e.line(cx.graph.span(shape.folds[0].fold));
     let join = (tile.join > 1).then(|| Join::new(e, tile));
     let main = HopperLoop::new(e, h);
-    let staging = h.output.as_ref().map(|o| Staging::new(e, tile, o));
+    let staging = h.output.as_ref().map(|o| Staging::new(e, tile, o, main.first_stages()));
     let params: Vec<_> = work.iter().map(|&w| e.pointer(w, true)).collect();
     let epilogue = Epilogue { shape, tile };
     let list = list.map(|l| e.pointer(l, false));

@@ -40,8 +40,7 @@ impl<'x> Epilogue<'x> {
     /// Stores the statements' values of a block.
     pub fn store(&self, e: &mut Emit, ground: &Ground, place: &Where, accs: &[ArrayId]) {
         let acc = Accumulators::of(self.tile);
-        let vector = acc.width > 1 && self.vector(ground, acc.width as i64);
-        let stash: Vec<ArrayId> = if vector { self.stash(e, acc.width) } else { Vec::new() };
+        let stash = self.together(e, ground, acc.width);
         self.rows(e, place, &acc, &mut |e, r, at| {
             let m = digits(e, &self.tile.m, &self.shape.m, at);
             self.groups(e, &acc, &mut |e, g| {
@@ -50,22 +49,39 @@ impl<'x> Epilogue<'x> {
                     let at = acc.index(r.clone(), g.clone(), w);
                     accs.iter().map(|&a| Expr::Elem(a, Box::new(at.clone()))).collect::<Vec<_>>()
                 };
-                if vector {
-                    let (at, ok) = row(e, &self.tile.n, &place.n, column);
-                    return when(e, ok, |e| self.vector_group(e, place, &m, &at, &stash, acc.width, &sum));
-                }
-                for w in 0..acc.width {
-                    e.scope(|e| {
-                        let (at, ok) = row(e, &self.tile.n, &place.n, plus(column.clone(), lit32(w as i32)));
-                        when(e, ok, |e| {
-                            let n = digits(e, &self.tile.n, &self.shape.n, &at);
-                            let point = Point { m: &m, n: &n, batch: &place.batch };
-                            self.element(e, &point, sum(w), None);
-                        });
-                    });
-                }
+                self.neighbours(e, place, &m, column, (acc.width, stash.as_deref()), &sum);
             });
         });
+    }
+
+    /// The arrays from which `width` neighbouring columns are stored together, where they lie so.
+    pub(super) fn together(&self, e: &mut Emit, ground: &Ground, width: u32) -> Option<Vec<ArrayId>> {
+        (width > 1 && self.vector(ground, width as i64)).then(|| self.stash(e, width))
+    }
+
+    /// Stores neighbouring columns of a row from the block's `column` on.
+    pub(super) fn neighbours(
+        &self,
+        e: &mut Emit,
+        place: &Where,
+        m: &[Num],
+        column: Expr,
+        (width, together): (u32, Option<&[ArrayId]>),
+        sum: &dyn Fn(u32) -> Vec<Expr>,
+    ) {
+        if let Some(stash) = together {
+            let (at, ok) = row(e, &self.tile.n, &place.n, column);
+            return when(e, ok, |e| self.vector_group(e, place, m, &at, stash, width, sum));
+        }
+        for w in 0..width {
+            e.scope(|e| {
+                let (at, ok) = row(e, &self.tile.n, &place.n, plus(column.clone(), lit32(w as i32)));
+                when(e, ok, |e| {
+                    let n = digits(e, &self.tile.n, &self.shape.n, &at);
+                    self.element(e, &Point { m, n: &n, batch: &place.batch }, sum(w), None);
+                });
+            });
+        }
     }
 
     #[allow(clippy::too_many_arguments)]

@@ -27,7 +27,8 @@ pub(super) const SPARE: u32 = 2048;
 /// settings ask for this one.
 pub(super) const LEAST: i64 = 64;
 const LEAST_LARGER: i64 = 128;
-/// Stages beyond which staging tiles are worth more.
+/// Stages beyond which staging tiles are worth more; one more where a block has but one tile (2048³ took 28.0 µs with four and
+/// 28.4 with three), or copies are its time.
 const ENOUGH: u32 = 3;
 const LEAST_TERMS: i64 = 128;
 /// Bytes a nanosecond that are read from memory by a whole product, its start included.
@@ -188,9 +189,8 @@ pub(super) fn choose_by(
     let question =
         Question { ground, c, target, wishes, kind, terms, a, b, lines: lies, scales: scales_of, joins };
     let Some(draft) = pick(&question)? else { return Ok(None) };
-    let output = lines
-        .filter(|_| draft.staging > 0)
-        .and_then(|l| l.output((draft.m, draft.n), draft.groups, draft.staging));
+    let room = if draft.in_ring { u32::MAX } else { draft.staging };
+    let output = lines.filter(|_| room > 0).and_then(|l| l.output((draft.m, draft.n), draft.groups, room));
     let terms = all[0].terms.clone();
     let line = terms.line;
     let boxes = |o: &Boxes, rows: u32| o.clone().with_rows(rows, line);
@@ -259,6 +259,8 @@ pub(super) struct Draft {
     /// Bytes through which results are stored, and whether as boxes.
     pub staging: u32,
     pub boxes: bool,
+    /// Whether the ring's stages of the first operand are their staging tiles, once the only tile is done.
+    pub in_ring: bool,
     pub resident: Option<u32>,
     /// Whose last wave is shared.
     pub tail: Option<Tail>,
@@ -356,10 +358,11 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             && (kind.folds == 1 || bm / wg == 64 && bn * kind.folds <= 256)
             && scales.is_none_or(|s| s.takes(bn));
         let all = terms.steps();
+        let slow = all > FEW_STEPS && (a.straddles() || b.straddles());
         if !fits {
             continue;
         }
-        let tiles = batch * (rows + bm as i64 - 1) / bm as i64 * ((columns + bn as i64 - 1) / bn as i64);
+        let tiles = batch * ((rows + bm as i64 - 1) / bm as i64) * ((columns + bn as i64 - 1) / bn as i64);
         let free = (target.sms as i64 / tiles.max(1)).min(all / 8).clamp(1, 32);
         let own_split = split;
         for (split, join) in shares(split.map(|s| s.min(all)), free, tiles, bn, target, q.joins) {
@@ -370,23 +373,18 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let stage = (bm + b.copied_rows(bn) * kind.folds) * LINE * kind.parts();
             // Beside the stages that are asked for, or enough of them.
             let limit = limit.saturating_sub(hopper_join::bytes(bm, bn, join));
-            let room = limit.saturating_sub(stages.map_or(ENOUGH, |s| s as u32) * stage);
-            let output = lines.filter(|_| parts == 1).and_then(|l| l.output((bm, bn), wg, room));
-            let fit = |staging: u32| limit.saturating_sub(staging) / stage;
-            let wanted = stages.map_or(3, |s| s as u32);
-            let boxes = output.as_ref().is_some_and(|o| o.boxes);
-            let staging = output.map_or(0, |o| o.bytes(wg));
-            let staging = if fit(staging) >= wanted { staging } else { 0 };
-            let count = stages.map_or(fit(staging).min(6), |s| s as u32);
-            if count > fit(staging) || count < 2 {
-                continue;
-            }
             let alone = shape.selector.is_some() || !groups_fill(wg);
             let own = if alone || join > 1 { cluster.or(Some((1, false))) } else { cluster };
-            let slow = all > FEW_STEPS && (a.straddles() || b.straddles());
             let many = slow || tiles * parts >= target.sms as i64;
             let sides = [(rows, bm), (columns, bn)];
-            let Some((cluster, across)) = clustered(own, sides, many, [a, b], target) else { continue };
+            // The first operand is shared where its lines straddle sectors, which is a block's time, and not the second's.
+            let lines_of = |(of_a, of_b): (u32, u32)| {
+                a.lines(bm / of_a) + b.lines(b.copied_rows(bn) * kind.folds / of_b)
+            };
+            let first = slow && lines_of((2, 1)) < lines_of((1, 2));
+            let Some((cluster, across)) = clustered(own, sides, (many, first), [a, b], target) else {
+                continue;
+            };
             let along = |side: usize, by: bool| {
                 let tiles = (sides[side].0 + sides[side].1 as i64 - 1) / sides[side].1 as i64;
                 if by { (tiles as u64).next_multiple_of(cluster as u64) as i64 } else { tiles }
@@ -394,6 +392,22 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let tiles = batch * along(0, !across) * along(1, across);
             let resident = resident(wishes, tiles * parts, cluster, target)?;
             if join > 1 && (cluster > 1 || resident.is_some()) {
+                continue;
+            }
+            let enough = if (resident.is_none() || slow) && kind.parts() == 1 { ENOUGH + 1 } else { ENOUGH };
+            let room = limit.saturating_sub(stages.map_or(enough, |s| s as u32) * stage);
+            let output = lines.filter(|_| parts == 1).and_then(|l| l.output((bm, bn), wg, room));
+            let fit = |staging: u32| limit.saturating_sub(staging) / stage;
+            let wanted = stages.map_or(3, |s| s as u32);
+            let staged = |staging: u32| stages.map_or(fit(staging).min(6), |s| s as u32);
+            // After a block's only tile its ring is free.
+            let free = |o: &Output| o.fits_ring(a.map.dtype, (bm / wg, bn), staged(0));
+            let in_ring = resident.is_none() && kind.parts() == 1 && output.as_ref().is_some_and(free);
+            let boxes = output.as_ref().is_some_and(|o| o.boxes);
+            let staging = output.map_or(0, |o| o.bytes(wg));
+            let staging = if !in_ring && fit(staging) >= wanted { staging } else { 0 };
+            let count = staged(staging);
+            if count > fit(staging) || count < 2 {
                 continue;
             }
             let at_once = resident.map_or(target.sms as i64, |n| n as i64 * cluster as i64);
@@ -406,7 +420,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let speed = if all <= FEW_STEPS && (bm, bn) == (128, 128) { 1.05 } else { speed };
             let products = (bm * bn * kind.folds) as f64 / speed;
             let (of_a, of_b) = if across { (cluster, 1) } else { (1, cluster) };
-            let copied = a.lines(bm / of_a) + b.lines(b.copied_rows(bn) * kind.folds / of_b);
+            let copied = lines_of((of_a, of_b));
             let step = match slow {
                 true => products.max(LINES * (copied * kind.parts()) as f64),
                 false if windows => products.max(through_shared(bm, bn * kind.folds)),
@@ -445,6 +459,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
                     split,
                     staging,
                     boxes,
+                    in_ring,
                     resident,
                     tail,
                     join,
@@ -537,11 +552,12 @@ fn groups_fill(groups: u32) -> bool {
 }
 
 /// Blocks of a cluster, and whether they are neighbours along the columns: what the settings say (`None`: this block
-/// cannot), else two along the rows where tiles come in pairs and there are `many` of them. `sides`: points and block.
+/// cannot), else two along the rows where tiles come in pairs and there are `many` of them, or along the columns where they
+/// share the `first` operand better. `sides`: points and block.
 fn clustered(
     wished: Option<(i64, bool)>,
     sides: [(i64, u32); 2],
-    many: bool,
+    (many, first): (bool, bool),
     [a, b]: [&Boxes; 2],
     target: &Target,
 ) -> Option<(u32, bool)> {
@@ -557,16 +573,17 @@ fn clustered(
         let copied = operand.map.pixels.is_some() || operand.digits.is_empty();
         pairs && copied && rows.is_multiple_of(unit)
     };
+    let even = |side: (i64, u32)| (side.0 + side.1 as i64 - 1) / side.1 as i64 % 2 == 0;
     // What windows lie along rows are shared where that was seen to help.
-    let even = (b.map.pixels.is_none() || b.k_major)
-        && (sides[0].0 + sides[0].1 as i64 - 1) / sides[0].1 as i64 % 2 == 0;
+    let along_m = (b.map.pixels.is_none() || b.k_major) && even(sides[0]);
     match wished {
         Some((1, _)) => Some((1, false)),
         Some((n, across)) => {
             let n = u32::try_from(n).ok().filter(|&n| matches!(n, 2 | 4 | 8) && can(n, across));
             n.map(|n| (n, across))
         }
-        None if target.clusters && many && even && can(2, false) => Some((2, false)),
+        None if target.clusters && many && first && even(sides[1]) && can(2, true) => Some((2, true)),
+        None if target.clusters && many && along_m && can(2, false) => Some((2, false)),
         None => Some((1, false)),
     }
 }
@@ -643,6 +660,7 @@ fn tile(
         cluster: d.cluster,
         across: d.across,
         staging: d.staging,
+        in_ring: d.in_ring,
         boxes: d.boxes,
         tail: d.tail,
         join: d.join,

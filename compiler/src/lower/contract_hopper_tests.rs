@@ -307,6 +307,35 @@ fn blocks_of_a_cluster_share_copies() {
 }
 
 #[test]
+fn blocks_of_a_cluster_share_the_first_operand() {
+    let pairs = |m: i64, n: i64, more: &[(&str, &str, i64)]| {
+        let first =
+            with(Schedule::default(), "y", &[("block", "m", m), ("block", "n", n), ("cluster", "n", 2)]);
+        with(first, "y", more)
+    };
+    let shares = |plan: &Plan, schedule: &Schedule| {
+        let program = plan_to_program(plan, target("sm_90a"), schedule).expect("it lowers");
+        assert_eq!(program.kernels[0].cluster, [2, 1, 1]);
+        hopper_as(plan, schedule);
+    };
+    shares(&matmul(BF16, (64, 128, 64), NT), &pairs(64, 64, &[]));
+    shares(&matmul(BF16, (200, 248, 520), NT), &pairs(128, 128, &[("stages", "", 3)]));
+    for layout in LAYOUTS {
+        shares(
+            &matmul(BF16, (264, 248, 136), layout),
+            &pairs(128, 64, &[("persistent", "", 4), ("stages", "", 2)]),
+        );
+    }
+    shares(&matmul(F16, (136, 200, 136), NT), &pairs(256, 64, &[("persistent", "", 2)]));
+    shares(&matmul(BF16, (64, 128, 264), NT), &pairs(64, 64, &[("split", "k", 2)]));
+    // Three tiles by two clusters: the last wave's sums are shared.
+    shares(&matmul(BF16, (130, 250, 3000), NT), &pairs(64, 128, &[("persistent", "", 4)]));
+    shares(&gated((136, 128, 72), NT, DType::BF16), &pairs(128, 64, &[]));
+    let four = with(pairs(64, 64, &[]), "y", &[("cluster", "n", 4)]);
+    hopper_as(&matmul(BF16, (72, 250, 200), NT), &four);
+}
+
+#[test]
 fn clusters_that_cannot_be_are_refused() {
     let refused = |dims, settings: &[(&str, &str, i64)], why: &str| {
         let schedule = with(Schedule::default(), "y", settings);
@@ -314,9 +343,10 @@ fn clusters_that_cannot_be_are_refused() {
         let refusal = refusal.expect_err("a cluster that cannot be");
         assert!(refusal.message.contains(why), "{}", refusal.message);
     };
-    refused((384, 256, 256), &[("cluster", "m", 2), ("block", "m", 128)], "in such groups");
+    refused((384, 256, 256), &[("cluster", "m", 2), ("block", "m", 128)], "tiles must come");
+    refused((256, 384, 256), &[("cluster", "n", 2), ("block", "n", 128)], "tiles must come");
     refused((256, 256, 256), &[("cluster", "k", 2)], "along the sides");
-    refused((256, 256, 256), &[("cluster", "m", 2), ("cluster", "n", 2)], "already");
+    refused((256, 256, 256), &[("cluster", "n", 2), ("cluster", "m", 2)], "other operand's copies");
     refused((256, 256, 256), &[("cluster", "m", 3)], "1, 2, 4 or 8");
     refused((256, 256, 256), &[("cluster", "m", 2), ("warps", "", 8)], "main loop of sm_90a");
 }
@@ -438,6 +468,71 @@ fn what_is_missing_when_storing_is_found() {
     assert_eq!(without(|op| op == Intrinsic::BulkCommit), sim::Kind::Race);
 }
 
+/// The tile of the product `y`.
+fn tile_of(plan: &Plan, schedule: &Schedule) -> crate::ir::tile::Tile {
+    let tiles = crate::lower::tiles(plan, target("sm_90a"), schedule).expect("it lowers");
+    tiles.into_iter().find_map(|t| t.2).expect("a tile")
+}
+
+#[test]
+fn results_of_an_only_tile_go_out_through_its_ring() {
+    let asked = with(Schedule::default(), "y", &[("block", "m", 128), ("block", "n", 144)]);
+    for (dtype, layout) in LAYOUTS.into_iter().flat_map(|l| [(F16, l), (BF16, l)]) {
+        let plan = matmul(dtype, (136, 152, 264), layout);
+        assert!(tile_of(&plan, &asked).in_ring);
+        hopper_as(&plan, &asked);
+    }
+    // Two stages hold two pieces; blocks that take more tiles, other types and odd lines go out as before.
+    let plan = matmul(BF16, (136, 152, 264), NT);
+    assert!(!tile_of(&plan, &with(asked.clone(), "y", &[("stages", "", 2)])).in_ring);
+    assert!(!tile_of(&plan, &with(asked.clone(), "y", &[("persistent", "", 2)])).in_ring);
+    assert!(!tile_of(&matmul((DType::BF16, DType::BF16, DType::F32), (136, 152, 264), NT), &asked).in_ring);
+    assert!(!tile_of(&matmul(BF16, (136, 151, 264), NT), &asked).in_ring);
+    // A warp's results lie where others' products read.
+    let plan = matmul(BF16, (64, 128, 192), LAYOUTS[2]);
+    let settings = [("warpgroups", "", 1), ("block", "m", 64), ("block", "n", 128)];
+    let kind = changed_of(&plan, &settings, &|stmts| {
+        let products = |s: &Simt| op(s) == Some(Intrinsic::WgmmaWait(0));
+        let meets = |s: &Simt| matches!(op(s), Some(Intrinsic::NamedBarrier { .. }));
+        if let (true, Some(at)) = (stmts.iter().any(products), stmts.iter().position(meets)) {
+            stmts.remove(at);
+        }
+    });
+    assert_eq!(kind, sim::Kind::Race);
+}
+
+#[test]
+fn sums_of_a_step_or_two_take_small_tiles() {
+    let block = |m, n, k, layout| {
+        let tile = tile_of(&matmul(BF16, (m, n, k), layout), &Schedule::default());
+        (tile.m.block, tile.n.block, tile.threads)
+    };
+    // As measured: 7.8 µs, where 64 × 128 took 12.2; 9.2 and 17.1 (128 × 256); 5.3 and 7.4 (a warp).
+    assert_eq!(block(2049, 257, 33, LAYOUTS[2]), (32, 32, 128));
+    assert_eq!(block(11008, 512, 7, NT), (32, 64, 128));
+    assert_eq!(block(7, 33, 33, LAYOUTS[2]), (16, 64, 128));
+}
+
+#[test]
+fn tiles_of_a_batch_are_counted_one_by_one() {
+    // 2048 rows are 16 tiles of 128, of each of 16 products: two waves less a little; of 192 they are two as well, and larger.
+    let mut g = G::default();
+    let (b, m, n, k) = (16, 2048, 128, 2048);
+    let x = g.input("a", DType::BF16, &[b, m, k]);
+    let w = g.input("b", DType::BF16, &[b, k, n]);
+    let y = g.result("y", DType::BF16, &[b, m, n]);
+    let (ab, eb) = g.axis("b", b);
+    let (am, em) = g.axis("m", m);
+    let (an, en) = g.axis("n", n);
+    let (ak, ek) = g.axis("k", k);
+    let (rx, rw) = (g.read(x, &[eb, em, ek]), g.read(w, &[eb, ek, en]));
+    let body = g.mul(rx, rw);
+    let sum = g.sum(&[ak], body);
+    g.define(y, &[ab, am, an], sum);
+    let tile = tile_of(&g.plan(), &Schedule::default());
+    assert_eq!((tile.m.block, tile.n.block), (128, 128));
+}
+
 #[test]
 fn what_is_missing_is_found() {
     use sim::Kind::{Deadlock, Race, Uninitialised};
@@ -537,6 +632,15 @@ fn lines_that_straddle_sectors_are_shared_by_pairs_of_blocks() {
     };
     assert_eq!([cluster(136), cluster(128)], [2, 1]);
     hopper(&matmul(BF16, (256, 128, 136), NT));
+    // Of both operands the one that straddles.
+    let along_n = |m, n| {
+        let plan = matmul(BF16, (m, n, 256), LAYOUTS[3]);
+        let asked = with(Schedule::default(), "y", &[("block", "m", 128), ("block", "n", 128)]);
+        let tile = tile_of(&plan, &asked);
+        (tile.cluster, tile.across)
+    };
+    assert_eq!([along_n(264, 512), along_n(512, 264)], [(2, true), (2, false)]);
+    hopper(&matmul(BF16, (264, 512, 256), LAYOUTS[3]));
 }
 
 /// The simulator's addresses are the same in each block of a cluster; a device's are not.

@@ -8,7 +8,7 @@
 
 use super::contract_operand::{Ground, Source, stored};
 use super::contract_pattern::{ContractShape, Contraction, Digit};
-use super::contract_tile::{Choice, Wishes, choose};
+use super::contract_tile::{self, Choice, Wishes, choose};
 use super::forced::{Gain, is_forced};
 use super::home::Home;
 use super::index::Interval;
@@ -320,6 +320,9 @@ fn work(shape: &ContractShape) -> f64 {
 /// Microseconds of a choice's main loop.
 fn main(cx: &Lowering, shape: &ContractShape, choice: &Choice) -> f64 {
     let tile = &choice.tile;
+    if let Some(short) = contract_tile::short(tile, cx.target) {
+        return short / 1000.0;
+    }
     let waves = (tile.count() as f64 / cx.target.sms as f64).max(1.0);
     let rows = |block: u32, load: Load| if matches!(load, Load::Elements { .. }) { block } else { 0 };
     let folds = tile.folds.iter().map(|f| {

@@ -2,13 +2,15 @@
 //! each, and a second kernel adds their parts in order.
 
 use super::contract_coords::{Place, digits, locate_at, modulo, over, plus, row, times};
-use super::contract_epilogue::{Epilogue, Point, unrolled, when};
+use super::contract_epilogue::{Epilogue, unrolled, when};
 use super::contract_mma::Accumulators;
+use super::contract_operand::Ground;
 use super::contract_pattern::ContractShape;
 use super::hopper_loop::Steps;
 use super::map;
 use super::scalar::{Emit, cmp, int_of, int_op, lit32};
 use super::{Lowering, Refusal};
+use crate::ir::graph::TensorId;
 use crate::ir::plan::PlanKernel;
 use crate::ir::program::BufferId;
 use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, ParamId, Special, Stmt, Ty};
@@ -89,7 +91,10 @@ pub fn store(e: &mut Emit, tile: &Tile, tail: &Tail, place: &Place, acc: ArrayId
     });
 }
 
-/// The second kernel: a thread a point of the shared tiles.
+/// Neighbouring columns of a thread of the second kernel.
+const WIDTH: u32 = 4;
+
+/// The second kernel: a thread some neighbouring columns of a row of the shared tiles.
 pub fn reduce<'a>(
     cx: &mut Lowering<'a>,
     k: &'a PlanKernel,
@@ -98,45 +103,71 @@ pub fn reduce<'a>(
     work: BufferId,
     span: Span,
 ) -> Result<(), Refusal> {
-    let (columns, cluster) = (tile.n.block as i64, tile.cluster as i64);
-    let size = tile.m.block as i64 * columns;
-    let points = partials(tile, tail) / tail.split;
+    let size = (tile.m.block * tile.n.block / WIDTH) as i64;
+    let groups = partials(tile, tail) / tail.split / WIDTH as i64;
     let mut e = cx.emit(&format!("{}_add", k.name));
-    map::grid(&mut e, points, map::THREADS, span)?;
+    map::grid(&mut e, groups, map::THREADS, span)?;
     e.line(span);
     let work = e.pointer(work, false);
-    let number = e.thread_number(points);
-    let inside = cmp(CmpOp::Lt, number.expr.clone(), int_of(number.ty, points).expr);
+    let number = e.thread_number(groups);
+    let inside = cmp(CmpOp::Lt, number.expr.clone(), int_of(number.ty, groups).expr);
+    let home = |t: TensorId| cx.home(t).clone();
+    let ground = Ground { graph: cx.graph, facts: &cx.facts, shape, home: &home };
     e.if_then(inside, |e| {
         let number = e.named("number", Ty::I32, super::scalar::cast(Ty::I32, number.expr));
-        let (own, within) = (over(number.clone(), size), e.named("within", Ty::I32, modulo(number, size)));
-        let own = e.named("shared_tile", Ty::I32, own);
-        let id = plus(over(own.clone(), cluster), lit32(tail.first as i32));
-        let mut place = locate_at(e, shape, tile, id);
-        // The tiles of a cluster are neighbours along one side, and this block is none of it.
-        let (side, at) = if tile.across { (&tile.n, &mut place.n[0]) } else { (&tile.m, &mut place.m[0]) };
-        let rank = times(modulo(own.clone(), cluster), side.block as i64);
-        let stranger = times(modulo(Expr::Special(Special::BlockX), cluster), side.block as i64);
-        if cluster > 1 {
-            *at = plus(int_op(IntOp::Sub, at.clone(), stranger), rank);
-        }
+        let own = e.named("shared_tile", Ty::I32, over(number.clone(), size));
+        let within = e.named("within", Ty::I32, times(modulo(number, size), WIDTH as i64));
+        let place = place_of(e, shape, (tile, tail), &own);
+        let columns = tile.n.block as i64;
         let (m_at, m_ok) = row(e, &tile.m, &place.m, over(within.clone(), columns));
-        let (n_at, n_ok) = row(e, &tile.n, &place.n, modulo(within.clone(), columns));
-        let ok = super::contract_coords::both(m_ok, n_ok);
-        when(e, ok, |e| {
-            let first = e.named("first", Ty::I32, plus(times(own, tail.split * size), within));
-            let part = |i: i64| {
-                let at = plus(first.clone(), lit32((i * size) as i32));
-                Expr::Load(Mem::Global(work), Box::new(at))
-            };
-            let sum = (0..tail.split).map(part).reduce(|a, b| Expr::Call(Func::Add, vec![a, b]));
-            let sum = e.named("total", Ty::F32, sum.unwrap_or(lit32(0)));
+        when(e, m_ok, |e| {
+            let sum = sums(e, (tile, tail), (own, within.clone()), work);
             let m = digits(e, &tile.m, &shape.m, &m_at);
-            let n = digits(e, &tile.n, &shape.n, &n_at);
-            let point = Point { m: &m, n: &n, batch: &place.batch };
-            Epilogue { shape, tile }.element(e, &point, vec![sum], None);
+            let column = e.named("column", Ty::I32, modulo(within, columns));
+            let epilogue = Epilogue { shape, tile };
+            let stash = epilogue.together(e, &ground, WIDTH);
+            epilogue.neighbours(e, &place, &m, column, (WIDTH, stash.as_deref()), &|w| {
+                vec![Expr::Elem(sum, Box::new(lit32(w as i32)))]
+            });
         });
     });
     cx.launch(e);
     Ok(())
+}
+
+/// Where a shared tile is.
+fn place_of(e: &mut Emit, shape: &ContractShape, (tile, tail): (&Tile, &Tail), own: &Expr) -> Place {
+    let cluster = tile.cluster as i64;
+    let id = plus(over(own.clone(), cluster), lit32(tail.first as i32));
+    let mut place = locate_at(e, shape, tile, id);
+    // The tiles of a cluster are neighbours, and this block is none of it.
+    let (side, at) = match tile.across {
+        true => (&tile.n, &mut place.n[0]),
+        false => (&tile.m, &mut place.m[0]),
+    };
+    let rank = times(modulo(own.clone(), cluster), side.block as i64);
+    let stranger = times(modulo(Expr::Special(Special::BlockX), cluster), side.block as i64);
+    if cluster > 1 {
+        *at = plus(int_op(IntOp::Sub, at.clone(), stranger), rank);
+    }
+    place
+}
+
+/// The sums of a thread's columns: the parts are read at once and added in order.
+fn sums(e: &mut Emit, (tile, tail): (&Tile, &Tail), (own, within): (Expr, Expr), work: ParamId) -> ArrayId {
+    let size = (tile.m.block * tile.n.block) as i64;
+    let first = e.named("first", Ty::I32, plus(times(own, tail.split * size), within));
+    let parts = e.kernel.array("parts", Ty::F32, WIDTH * tail.split as u32);
+    for i in 0..tail.split {
+        let index = plus(first.clone(), lit32((i * size) as i32));
+        let at = i as u32 * WIDTH;
+        e.push(Stmt::LoadVec { array: parts, at, mem: Mem::Global(work), index, count: WIDTH });
+    }
+    let total = e.kernel.array("total", Ty::F32, WIDTH);
+    for w in 0..WIDTH {
+        let part = |i: i64| Expr::Elem(parts, Box::new(lit32((i as u32 * WIDTH + w) as i32)));
+        let sum = (0..tail.split).map(part).reduce(|a, b| Expr::Call(Func::Add, vec![a, b]));
+        e.push(Stmt::SetElem(total, lit32(w as i32), sum.unwrap_or(lit32(0))));
+    }
+    total
 }

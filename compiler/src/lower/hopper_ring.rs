@@ -14,7 +14,7 @@ pub const ATOM: u32 = 1024;
 pub struct Operand<'x> {
     /// Those of the first part; the others' coordinates are the same.
     pub boxes: &'x Boxes,
-    shared: SharedId,
+    pub shared: SharedId,
     /// One for each part: matrices that are copied together and lie one after the other.
     maps: Vec<ParamId>,
     /// Bytes of a stage.

@@ -221,7 +221,7 @@ fn contracts(g: &Graph, facts: &mut Facts, d: &Define, force: Option<Form>) -> b
     let any = force == Some(Form::Contract) || asks_for_a_product(g, d, &folds);
     !folds.is_empty()
         && (contract_pattern::takes(g, d, true)
-            .is_ok_and(|s| any || is_large(&s) || is_column(g, &s) || contract_codes::suits(g, &s))
+            .is_ok_and(|s| any || is_large(g, &s) || is_column(g, &s) || contract_codes::suits(g, &s))
             || facts.chain(g, d).is_ok()
             || in_phases(g, d, any))
 }
@@ -229,7 +229,7 @@ fn contracts(g: &Graph, facts: &mut Facts, d: &Define, force: Option<Form>) -> b
 /// Is the definition a product in each of its phases?
 fn in_phases(g: &Graph, d: &Define, any: bool) -> bool {
     let phases = contract_phases::split(g, d, "").unwrap_or_default();
-    phases.iter().filter_map(|p| p.shape()).any(|s| any || is_large(&s))
+    phases.iter().filter_map(|p| p.shape()).any(|s| any || is_large(g, &s))
 }
 
 /// The definitions that `tile` blocks ask for as products.
@@ -275,15 +275,27 @@ fn asks_for_a_product(g: &Graph, d: &Define, folds: &[ExprId]) -> bool {
 
 /// Both operands are used again, and there is a tile's worth of work. A few terms are enough where there are many of
 /// both: a thread a point would read each operand once a point.
-fn is_large(s: &ContractShape) -> bool {
+fn is_large(g: &Graph, s: &ContractShape) -> bool {
     const TILE: i64 = 64;
     const MANY: i64 = 256;
     let (m, n) = (ContractShape::points(&s.m), ContractShape::points(&s.n));
-    // Their results are most of what is moved, and must be stored by vectors.
-    let least = if m.min(n) >= MANY && n % 8 == 0 { 5 } else { 8 };
+    // Their results are most of what is moved, and must be stored by vectors, or be so many that copies of the operands,
+    // for which lines go out whole, cost little beside.
+    const COPIED: i64 = 1 << 21;
+    let vectors = n % 8 == 0 || m.saturating_mul(n) >= COPIED && halves(g, s);
+    let least = if m.min(n) >= MANY && vectors { 5 } else { 8 };
     // Two or three rows or columns of few terms (a depthwise convolution with some filters a channel) are no matrices.
     let thin = m.min(n) <= 3 && s.folds.iter().all(|f| f.terms() < 64);
     m > 1 && n > 1 && m * n >= TILE && !thin && s.folds.iter().any(|f| f.terms() >= least)
+}
+
+/// Whether every factor is an element of 16 bits.
+fn halves(g: &Graph, s: &ContractShape) -> bool {
+    let half = |e: &ExprId| match g.expr(*e) {
+        Expr::Read(r) => matches!(g.tensor(r.tensor).dtype, DType::F16 | DType::BF16),
+        _ => false,
+    };
+    s.folds.iter().all(|c| c.a.exprs.iter().chain(&c.b.exprs).all(half))
 }
 
 /// A product of a matrix of 16-bit floats, as it lies along its rows, and one vector: blocks that share the sums fill the

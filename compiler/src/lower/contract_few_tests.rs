@@ -20,13 +20,19 @@ const BF16: (DType, DType, DType) = (DType::BF16, DType::BF16, DType::BF16);
 
 #[test]
 fn few_rows_on_either_side_and_every_layout() {
+    // Along the few rows copies are of 64, so that loop has to be asked for.
+    let asked = with(Schedule::default(), "y", &[("warpgroups", "", 1)]);
     for layout in LAYOUTS {
         let plan = matmul(BF16, (24, 520, 520), layout);
         let b_along_k = if layout.a_k_last { 24 } else { 64 };
-        assert_eq!(block(&plan, &Schedule::default()).map(|b| (b.0, b.1)), Some((64, b_along_k)));
-        few(&plan, &Schedule::default());
-        few(&matmul(F16, (520, 24, 520), layout), &Schedule::default());
+        assert_eq!(block(&plan, &asked).map(|b| (b.0, b.1)), Some((64, b_along_k)));
+        assert_eq!(is_hopper(&plan, &Schedule::default()), layout.a_k_last);
+        few(&plan, &asked);
+        few(&matmul(F16, (520, 24, 520), layout), &asked);
     }
+    let plan = matmul(BF16, (24, 520, 520), LAYOUTS[2]);
+    check_as(&plan, "sm_90a", &Schedule::default(), &inputs(&plan.graph, 3));
+    assert!(is_hopper(&matmul(BF16, (32, 520, 520), LAYOUTS[2]), &Schedule::default()));
 }
 
 #[test]

@@ -515,7 +515,7 @@ fn sums_of_a_step_or_two_take_small_tiles() {
 
 #[test]
 fn tiles_of_a_batch_are_counted_one_by_one() {
-    // 2048 rows are 16 tiles of 128, of each of 16 products: two waves less a little; of 192 they are two as well, and larger.
+    // 8 tiles of 256 rows of each of 16 products are one wave; as one matrix of 16 · 2048 + 255 rows they would be 129 and more.
     let mut g = G::default();
     let (b, m, n, k) = (16, 2048, 128, 2048);
     let x = g.input("a", DType::BF16, &[b, m, k]);
@@ -530,7 +530,7 @@ fn tiles_of_a_batch_are_counted_one_by_one() {
     let sum = g.sum(&[ak], body);
     g.define(y, &[ab, am, an], sum);
     let tile = tile_of(&g.plan(), &Schedule::default());
-    assert_eq!((tile.m.block, tile.n.block), (128, 128));
+    assert_eq!((tile.m.block, tile.n.block, tile.resident), (256, 128, None));
 }
 
 #[test]

@@ -48,6 +48,10 @@ struct Module {
     raw: sys::CUmodule,
 }
 
+// SAFETY: a module may be used and unloaded from any thread on which its context is current, and each use enters it.
+unsafe impl Send for Module {}
+unsafe impl Sync for Module {}
+
 impl Drop for Module {
     fn drop(&mut self) {
         if let Ok(_entered) = self.device.enter() {

@@ -149,9 +149,9 @@ impl Elab<'_> {
     /// `softmax[j](s[i, j])` for `softmax[k](s[i, k])` in a statement that has j on its left and nothing else that uses it.
     pub fn along_the_left(&self, fold: &Name, axis: &Name, body: &Expr) -> Option<String> {
         let [t] = &self.at_hand?.targets[..] else { return None };
-        let left = t.slots.iter().flatten().filter_map(super::advice::slot_axis);
+        let mut left = t.slots.iter().flatten().filter_map(super::advice::slot_axis);
         let names = super::sizes::names_in(body);
-        let own = left.filter(|n| !names.contains(n)).next_back()?;
+        let own = left.rfind(|n| !names.contains(n))?;
         Some(format!("{}[{own}]({})", fold.text, renamed(&print_expr(body), &axis.text, own)))
     }
 

@@ -15,10 +15,9 @@ use super::row_random::{self, Random};
 use super::row_resident::*;
 use super::row_stage;
 use super::row_store::{out_arrays, store_vector};
-use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, lit32, mul};
+use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, lit32, literal, mul};
 use crate::ir::graph::{AxisId, Define, ExprId, Fold, Read, TensorId};
 use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Special, Stmt, Ty, Unroll, VarId};
-use crate::vocab::dtype::Value;
 use std::collections::BTreeMap;
 
 /// What one pass computes over the same points.
@@ -480,7 +479,7 @@ pub(super) fn in_turns<'a>(
 
 /// A round, but not before `lo` or after `hi`.
 fn clamped(e: &mut Emit<'_>, round: i64, lo: &Num, hi: &Num) -> Num {
-    if let (Some(a), Some(b)) = (int_value(&lo.expr), int_value(&hi.expr)) {
+    if let (Some(a), Some(b)) = (literal(&lo.expr), literal(&hi.expr)) {
         return int_of(lo.ty, round.clamp(a, b.max(a)));
     }
     let n = arith(IntOp::Min, int_of(lo.ty, round), hi.clone());
@@ -528,7 +527,8 @@ fn round_loop<'a>(
         return edged(row, pass, rounds, accs, kept, lo, hi);
     }
     let whole = rounds.points / (rounds.lanes * rounds.vector);
-    let all = matches!((&lo.expr, &hi.expr), (a, b) if is_int(a, 0) && is_int(b, rounds.count));
+    let all =
+        matches!((&lo.expr, &hi.expr), (a, b) if literal(a) == Some(0) && literal(b) == Some(rounds.count));
     if all && kept.is_empty() && whole < rounds.count && whole > 0 {
         // All whole rounds without a guard, so that their loads go together; then the last.
         let main = Rounds { points: whole * rounds.lanes * rounds.vector, count: whole, ..rounds.clone() };
@@ -557,23 +557,11 @@ fn edged<'a>(
     let end = clamped(&mut row.e, end, &first, &hi);
     let inner = rounds.inner_rounds();
     for (rounds, lo, hi) in [(rounds, lo, first.clone()), (&inner, first, end.clone()), (rounds, end, hi)] {
-        let none = int_value(&lo.expr).is_some_and(|a| int_value(&hi.expr).is_some_and(|b| a >= b));
+        let none = literal(&lo.expr).is_some_and(|a| literal(&hi.expr).is_some_and(|b| a >= b));
         if !none {
             round_part(row, pass, rounds, accs, kept, lo, hi);
         }
     }
-}
-
-fn int_value(e: &Expr) -> Option<i64> {
-    match e {
-        Expr::Lit(Value::I32(v)) => Some(*v as i64),
-        Expr::Lit(Value::I64(v)) => Some(*v),
-        _ => None,
-    }
-}
-
-fn is_int(e: &Expr, n: i64) -> bool {
-    int_value(e) == Some(n)
 }
 
 fn round_part<'a>(

@@ -622,7 +622,7 @@ fn folded(op: IntOp, a: Expr, b: Expr) -> Expr {
     }
 }
 
-fn literal(e: &Expr) -> Option<i64> {
+pub(super) fn literal(e: &Expr) -> Option<i64> {
     match e {
         Expr::Lit(Value::I32(v)) => Some(*v as i64),
         Expr::Lit(Value::I64(v)) => Some(*v),

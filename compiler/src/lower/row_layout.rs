@@ -1,6 +1,7 @@
 //! Row kernels: how the threads of a block lie over rows, and how wide they load.
 
 use super::home::Home;
+use super::index::Facts;
 use super::row_lead::{self, Lead};
 use super::row_pass::{Item, Kind, Pass};
 use super::{Choice, Lowering, Refusal, row_cluster, row_online};
@@ -74,7 +75,8 @@ pub fn choose(
     let mut layout = if columns {
         by_column(count, longest, if once { 1 } else { passes.len() })
     } else {
-        by_row(count, longest, vector, packs, passes.len(), is_light(cx, passes))
+        let (light, beside) = (is_light(cx, passes), has_matrix(cx, passes));
+        by_row(count, longest, vector, packs, passes.len(), light, beside)
     };
     if is_short_search(passes, longest / vector) && count >= 2 * SMS {
         // A warp a row: what is found need not go through shared memory.
@@ -132,7 +134,53 @@ fn is_light(cx: &Lowering<'_>, passes: &[Pass<'_>]) -> bool {
     passes.len() > 2 && !all.into_iter().any(long)
 }
 
-fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize, light: bool) -> Layout {
+/// What a read looks at, of all rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum OfRows {
+    /// The same in every row.
+    None,
+    Some,
+    /// Something else in each.
+    Each,
+}
+
+pub fn rows_of(graph: &Graph, facts: &Facts<'_>, item: &Item<'_>, r: &Read) -> OfRows {
+    let looks = |a: AxisId| r.index.iter().any(|&i| facts.free(i).contains(&a));
+    let mut long = item.rows.iter().copied().filter(|&a| graph.extent(a) != Some(1));
+    match (long.clone().any(looks), long.all(looks)) {
+        (false, _) => OfRows::None,
+        (true, all) => {
+            if all {
+                OfRows::Each
+            } else {
+                OfRows::Some
+            }
+        }
+    }
+}
+
+/// One pass over rows of a matrix beside what every row reads again: a product with a vector.
+fn has_matrix(cx: &Lowering<'_>, passes: &[Pass<'_>]) -> bool {
+    let [pass] = passes else { return false };
+    pass.items.iter().any(|item| {
+        let of: Vec<OfRows> = reads(cx.graph, item)
+            .iter()
+            .filter(|(_, r)| reads_row(cx, item, r))
+            .map(|(_, r)| rows_of(cx.graph, &cx.facts, item, r))
+            .collect();
+        of.contains(&OfRows::None) && of.contains(&OfRows::Each)
+    })
+}
+
+fn by_row(
+    rows: i64,
+    points: i64,
+    vector: i64,
+    packs: bool,
+    passes: usize,
+    light: bool,
+    beside: bool,
+) -> Layout {
     /// Elements that a thread takes, where there are rows enough.
     const EACH: i64 = 16;
     const BLOCK: i64 = 128;
@@ -146,6 +194,8 @@ fn by_row(rows: i64, points: i64, vector: i64, packs: bool, passes: usize, light
         true if points > WIDE && points <= 2 * WIDE => 2 * EACH,
         // Short rows without vectors: neighbouring threads have neighbouring elements.
         _ if vector == 1 && (5..=64).contains(&points) => 2,
+        // Nothing is held: what is on its way is what counts.
+        true if beside => EACH,
         true if points > 8192 => 4 * EACH,
         true if points > 2048 && !light => 2 * EACH,
         _ => EACH.max(vector),

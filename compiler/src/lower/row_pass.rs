@@ -8,7 +8,7 @@ use super::fold::Acc;
 use super::map;
 use super::row::{Row, before_loop, points};
 use super::row_argmax;
-use super::row_layout;
+use super::row_layout::{self, OfRows};
 use super::row_lead;
 use super::row_made;
 use super::row_random::{self, Random};
@@ -349,19 +349,11 @@ pub(super) fn streamed(
 
 /// What is read once beside what every row reads again (a matrix beside its vector) leaves the L1 cache to that.
 fn note_once(row: &mut Row<'_, '_>, pass: &Pass<'_>, streamed: &[Streamed]) {
-    let of_rows = |e: &Emit<'_>, s: &Streamed, any: bool| {
-        let free: Vec<_> =
-            s.read.index.iter().flat_map(|&x| e.facts.free(x).iter().copied().collect::<Vec<_>>()).collect();
-        let rows = &pass.items[s.item].rows;
-        let mut long = rows.iter().filter(|&&a| e.graph.extent(a) != Some(1));
-        if any { long.any(|a| free.contains(a)) } else { long.all(|a| free.contains(a)) }
-    };
-    let again: Vec<usize> = streamed.iter().filter(|s| !of_rows(&row.e, s, true)).map(|s| s.item).collect();
-    let once: Vec<TensorId> = streamed
-        .iter()
-        .filter(|s| again.contains(&s.item) && of_rows(&row.e, s, false))
-        .map(|s| s.read.tensor)
-        .collect();
+    let facts = row.e.facts.clone();
+    let rows = |s: &Streamed| row_layout::rows_of(row.graph, &facts, &pass.items[s.item], &s.read);
+    let again: Vec<usize> = streamed.iter().filter(|s| rows(s) == OfRows::None).map(|s| s.item).collect();
+    let is_once = |s: &&Streamed| again.contains(&s.item) && rows(s) == OfRows::Each;
+    let once: Vec<TensorId> = streamed.iter().filter(is_once).map(|s| s.read.tensor).collect();
     for tensor in once {
         let param = row.e.tensor_param(tensor, false);
         if !row.e.kernel.once.contains(&param) {

@@ -400,8 +400,10 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let fit = |staging: u32| limit.saturating_sub(staging) / stage;
             let wanted = stages.map_or(3, |s| s as u32);
             let staged = |staging: u32| stages.map_or(fit(staging).min(6), |s| s as u32);
-            // After a block's only tile its ring is free.
-            let free = |o: &Output| o.fits_ring(a.map.dtype, (bm / wg, bn), staged(0));
+            // After a block's only tile its ring is free. Of lines shorter than 128 bytes, or along M, several lie in a stage, so
+            // that a warpgroup's piece would reach into what another one reads.
+            let own_rows = a.k_major && terms.slabs() == 1;
+            let free = |o: &Output| own_rows && o.fits_ring(a.map.dtype, (bm / wg, bn), staged(0));
             let in_ring = resident.is_none() && kind.parts() == 1 && output.as_ref().is_some_and(free);
             let boxes = output.as_ref().is_some_and(|o| o.boxes);
             let staging = output.map_or(0, |o| o.bytes(wg));

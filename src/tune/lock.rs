@@ -34,8 +34,9 @@ fn read(path: &Path) -> Result<Lock> {
 }
 
 fn parse(text: &str) -> std::result::Result<Lock, String> {
-    let lock: Lock = serde_json::from_str(text)
-        .map_err(|e| format!("is no lock file: {e}: write it with girih tune --freeze"))?;
+    let lock: Lock = serde_json::from_str(text).map_err(|e| {
+        format!("is no lock file: {e}: move it away, and write it again with girih tune --freeze")
+    })?;
     match lock.version {
         1 => Ok(lock),
         other => Err(format!("has format {other} and 1 is known")),
@@ -54,6 +55,9 @@ pub fn entries(file: &Path) -> Result<Vec<(Key, Record)>> {
 /// Adds what was found to the lock file; gives its path.
 pub fn freeze(file: &Path, key: &Key, record: &Record) -> Result<PathBuf> {
     let path = path(file);
+    // Held until the file is written: what other processes freeze meanwhile is read first, and kept.
+    let program = std::fs::File::open(file).map_err(|e| Error::file(file, format!("cannot be read: {e}")))?;
+    program.lock().map_err(|e| Error::file(file, format!("cannot be locked: {e}")))?;
     let mut lock = if path.exists() { read(&path)? } else { Lock { version: 1, entries: Vec::new() } };
     lock.entries.retain(|e| e.key != *key);
     lock.entries.push(Locked { key: key.clone(), record: record.clone() });

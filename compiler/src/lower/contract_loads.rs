@@ -250,7 +250,11 @@ impl<'x> Loader<'x> {
             p.checks.iter().map(|(d, _)| e.kernel.array(format!("{name}_at{d}"), Ty::I32, rows)).collect();
         for i in 0..rows {
             e.scope(|e| {
-                let (mn, _) = self.nth(lit32(i as i32));
+                let (mut mn, _) = self.nth(lit32(i as i32));
+                if self.units() % self.threads != 0 {
+                    // Threads without a unit copy nothing, but find a row here, which may read an index.
+                    mn = int_op(IntOp::Min, mn, lit32(self.side.block as i32 - 1));
+                }
                 let (at, ok) = row(e, self.side, self.starts(place), mn);
                 let ok = ok.unwrap_or(Expr::Lit(Value::Bool(true)));
                 e.push(Stmt::SetElem(inside, lit32(i as i32), ok));

@@ -18,7 +18,7 @@ use super::row_store::store_chunks;
 use super::scalar::{Emit, Num, add, arith, cast, cmp, int_of, lit32};
 use super::{Lowering, row, unaligned};
 use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Graph, Read, TensorId};
-use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, Stmt, Ty};
+use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, ParamKind, Stmt, Ty};
 use crate::pass::inline::below;
 use crate::pass::shape;
 use crate::vocab::dtype::{DType, Value};
@@ -246,37 +246,60 @@ pub fn load<'a>(
         e.offset(r.tensor, &index)
     });
     let ty = from.ty;
-    let mem = Mem::Global(e.tensor_param(r.tensor, false));
-    let packed = e.kernel.arrays[array.0 as usize].ty == Ty::U32;
-    let words = if packed { 2 } else { 1 };
-    let next = |by: i64| arith(IntOp::Add, from.clone(), int_of(ty, by)).expr;
+    let param = e.tensor_param(r.tensor, false);
+    // What this kernel writes may only be read where this row is: the neighbours' elements are other blocks'.
+    let own = matches!(e.kernel.params[param.0 as usize].kind, ParamKind::Pointer { written: true, .. });
+    let mem = Mem::Global(param);
     let v = rounds.vector;
     let as_rows = rounds.start.as_ref().is_some_and(|l| chunk_of_read(l, e.graph, &home, item, r).is_some());
-    if !as_rows {
+    if !as_rows && !own {
         return shifted(e, rounds, r, &from, array, at, chunk);
     }
-    let whole = |e: &mut Emit<'a>| load_chunks(e, mem, &from, array, at, v, chunk);
-    if !rounds.edge || home.len % v == 0 {
-        return whole(e);
-    }
-    // The tensor's last vector may go beyond its end.
-    let there = cmp(CmpOp::Le, from.expr.clone(), int_of(ty, home.len - v).expr);
-    e.if_else(there, whole, |e| {
-        let dtype = e.graph.tensor(r.tensor).dtype;
-        let element = Ty::of(dtype.compute());
-        let zero = super::arith::default_of(element);
-        let one = |e: &mut Emit<'a>, i: i64| {
-            let x = e.let_var("x", element, zero.clone());
-            let there = cmp(CmpOp::Lt, next(i), int_of(ty, home.len).expr);
-            e.if_then(there, |e| e.push(Stmt::Set(x, Expr::Load(mem, Box::new(next(i))))));
-            Expr::Var(x)
-        };
-        for i in (0..v).step_by(words as usize) {
-            let x = one(e, i);
-            let x = if packed { Expr::Pack2(dtype, Box::new(x), Box::new(one(e, i + 1))) } else { x };
-            e.push(Stmt::SetElem(array, lit32(((at + i) / words) as i32), x));
+    let vector = |e: &mut Emit<'a>| load_chunks(e, mem, &from, array, at, v, chunk);
+    let there = |i: i64| match own {
+        true => inside(rounds, &arith(IntOp::Add, base.clone(), int_of(base.ty, i))),
+        false => {
+            let place = arith(IntOp::Add, from.clone(), int_of(ty, i)).expr;
+            cmp(CmpOp::Lt, place, int_of(ty, home.len).expr)
         }
-    });
+    };
+    let singles = |e: &mut Emit<'a>| single_elements(e, r, mem, (&from, v), (array, at), &there);
+    match (own, as_rows) {
+        (false, _) if !rounds.edge || home.len % v == 0 => vector(e),
+        // The tensor's last vector may go beyond its end.
+        (false, _) => {
+            e.if_else(cmp(CmpOp::Le, from.expr.clone(), int_of(ty, home.len - v).expr), vector, singles)
+        }
+        (true, true) => e.if_else(whole(rounds, base), vector, singles),
+        (true, false) => singles(e),
+    }
+}
+
+/// `v` elements one by one, those that are `there`.
+fn single_elements<'a>(
+    e: &mut Emit<'a>,
+    r: &Read,
+    mem: Mem,
+    (from, v): (&Num, i64),
+    (array, at): (ArrayId, i64),
+    there: &dyn Fn(i64) -> Expr,
+) {
+    let packed = e.kernel.arrays[array.0 as usize].ty == Ty::U32;
+    let words = if packed { 2 } else { 1 };
+    let dtype = e.graph.tensor(r.tensor).dtype;
+    let element = Ty::of(dtype.compute());
+    let zero = super::arith::default_of(element);
+    let one = |e: &mut Emit<'a>, i: i64| {
+        let x = e.let_var("x", element, zero.clone());
+        let place = arith(IntOp::Add, from.clone(), int_of(from.ty, i)).expr;
+        e.if_then(there(i), |e| e.push(Stmt::Set(x, Expr::Load(mem, Box::new(place)))));
+        Expr::Var(x)
+    };
+    for i in (0..v).step_by(words as usize) {
+        let x = one(e, i);
+        let x = if packed { Expr::Pack2(dtype, Box::new(x), Box::new(one(e, i + 1))) } else { x };
+        e.push(Stmt::SetElem(array, lit32(((at + i) / words) as i32), x));
+    }
 }
 
 /// A thread's vector of a read that begins elsewhere than the rows do.

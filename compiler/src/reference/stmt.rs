@@ -260,9 +260,36 @@ impl Machine<'_> {
         {
             // In another order as many roundings meet in a value as a tree of the steps is high.
             let steps = g.tensor(d.target).dims[step.position[0]].max(1) as f64;
+            self.cover(d.target, step);
             self.widen(d.target, 1.0 + steps.log2());
         }
         Ok(())
+    }
+
+    /// Where some steps of a line rounded, those that happened not to may round in another order.
+    fn cover(&mut self, id: TensorId, step: &StepAxis) {
+        let dims = &self.w.graph.tensor(id).dims;
+        let (n, run) = (dims[step.position[0]], dims[step.position[0] + 1..].iter().product::<i64>());
+        let u = num::precision(self.w.graph.tensor(id).dtype.compute()).u;
+        let Some(t) = &mut self.w.tensors[id.0 as usize] else { return };
+        let lines = if n == 0 || run == 0 { 0 } else { t.data.len() as i64 / n };
+        for line in 0..lines {
+            let at =
+                |k: i64| (line / run * n + if step.descending { n - 1 - k } else { k }) * run + line % run;
+            let rounded = |k: i64| matches!(t.data.get(at(k) as usize), Num::F(x) if x.e > 0.0);
+            if !(0..n).any(rounded) {
+                continue;
+            }
+            let mut top = 0f64;
+            for k in 0..n {
+                let Num::F(x) = t.data.get(at(k) as usize) else { return };
+                top = top.max(if x.v.is_finite() { x.v.abs() } else { 0.0 });
+                // Two terms have one order.
+                if k > 1 && x.e == 0.0 && x.v.is_finite() {
+                    t.data.set(at(k) as usize, Num::F(F { v: x.v, e: top * u }));
+                }
+            }
+        }
     }
 
     /// Allows a tensor's values to err so many times as much.

@@ -400,9 +400,10 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let fit = |staging: u32| limit.saturating_sub(staging) / stage;
             let wanted = stages.map_or(3, |s| s as u32);
             let staged = |staging: u32| stages.map_or(fit(staging).min(6), |s| s as u32);
-            // After a block's only tile its ring is free. Of lines shorter than 128 bytes, or along M, several lie in a stage, so
-            // that a warpgroup's piece would reach into what another one reads.
-            let own_rows = a.k_major && terms.slabs() == 1;
+            // After a block's only tile its ring is free. Where several lines of a row, or lines of fewer than 128 bytes, lie in a
+            // stage, a warpgroup's piece would reach into what another one reads.
+            let line = terms.step * a.map.dtype.bits() as i64 / 8;
+            let own_rows = terms.slabs() == 1 && line == LINE as i64;
             let free = |o: &Output| own_rows && o.fits_ring(a.map.dtype, (bm / wg, bn), staged(0));
             let in_ring = resident.is_none() && kind.parts() == 1 && output.as_ref().is_some_and(free);
             let boxes = output.as_ref().is_some_and(|o| o.boxes);

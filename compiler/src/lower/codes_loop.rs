@@ -2,7 +2,7 @@
 //! dequantisation in registers, and the sums' way out through shared memory.
 
 use super::codes_table::Table;
-use super::contract_codes::{CHUNK, Codes, WARPS, starts};
+use super::contract_codes::{CHUNK, Codes, WARPS, sides, starts};
 use super::contract_coords::{Place as Where, digits, modulo, over, plus, times};
 use super::contract_epilogue::{Epilogue, Point};
 use super::contract_pattern::{ContractShape, Digit};
@@ -53,11 +53,11 @@ struct Frags {
     acc: ArrayId,
 }
 
-fn call(e: &mut Emit, op: Intrinsic, outs: Vec<Place>, args: Vec<Expr>) {
+pub fn call(e: &mut Emit, op: Intrinsic, outs: Vec<Place>, args: Vec<Expr>) {
     e.push(Stmt::Intrinsic { op, outs, args });
 }
 
-fn elem(array: ArrayId, i: u32) -> Expr {
+pub fn elem(array: ArrayId, i: u32) -> Expr {
     Expr::Elem(array, Box::new(lit32(i as i32)))
 }
 
@@ -107,8 +107,7 @@ impl<'x> CodesLoop<'x> {
 
     /// The sides of the weights' rows and of the other operand's.
     fn sides(&self) -> [(&Side, &[Digit]); 2] {
-        let (m, n) = ((&self.tile.m, &self.shape.m[..]), (&self.tile.n, &self.shape.n[..]));
-        if self.codes.first { [m, n] } else { [n, m] }
+        sides(self.codes, self.tile, self.shape)
     }
 
     pub fn emit(&self, e: &mut Emit, place: &Where, work: &[ParamId]) {
@@ -428,11 +427,15 @@ impl<'x> CodesLoop<'x> {
             let at = epilogue.partial(place, m, n);
             return e.push(Stmt::Store(Mem::Global(*work), at, sum));
         }
-        let m = digits(e, &self.tile.m, &self.shape.m, &[m]);
-        let n = digits(e, &self.tile.n, &self.shape.n, &[n]);
-        let point = Point { m: &m, n: &n, batch: &place.batch };
-        epilogue.element(e, &point, vec![sum], None);
+        whole_sum(e, &epilogue, place, (m, n), sum);
     }
+}
+
+/// Stores the whole sum of a point.
+pub fn whole_sum(e: &mut Emit, epilogue: &Epilogue, place: &Where, (m, n): (Expr, Expr), sum: Expr) {
+    let m = digits(e, &epilogue.tile.m, &epilogue.shape.m, &[m]);
+    let n = digits(e, &epilogue.tile.n, &epilogue.shape.n, &[n]);
+    epilogue.element(e, &Point { m: &m, n: &n, batch: &place.batch }, vec![sum], None);
 }
 
 /// Where a chunk's run of 16 bytes stands among its row's: the runs that the quads' lanes read at once lie together, and

@@ -6,10 +6,11 @@
 //! instruction's 8 columns, and a warp reads 512 neighbouring bytes of a row of codes. Each lane copies the codes it needs
 //! itself into shared memory, some steps ahead.
 
+use super::codes_loop::{call, elem, whole_sum};
 use super::codes_table::Table;
-use super::contract_codes::{Codes, Lines, STREAM_SEGMENT as SEGMENT, starts};
-use super::contract_coords::{Place as Where, digits, modulo, over, plus, times};
-use super::contract_epilogue::{Epilogue, Point};
+use super::contract_codes::{Codes, Lines, STREAM_SEGMENT as SEGMENT, sides, starts};
+use super::contract_coords::{Place as Where, modulo, over, plus, times};
+use super::contract_epilogue::Epilogue;
 use super::contract_pattern::{ContractShape, Digit};
 use super::scalar::{Emit, and, cast, cmp, int_op, lit32};
 use crate::ir::simt::{
@@ -50,14 +51,6 @@ struct Lane {
     /// The segment of the quad, and its row of weights in a step or its row of the few.
     segment: Expr,
     sub: Expr,
-}
-
-fn call(e: &mut Emit, op: Intrinsic, outs: Vec<Place>, args: Vec<Expr>) {
-    e.push(Stmt::Intrinsic { op, outs, args });
-}
-
-fn elem(array: ArrayId, i: u32) -> Expr {
-    Expr::Elem(array, Box::new(lit32(i as i32)))
 }
 
 /// Elements between two points' sums: their adders' reads meet no bank twice.
@@ -109,8 +102,7 @@ impl<'x> CodesStream<'x> {
 
     /// The sides of the weights' rows and of the few.
     fn sides(&self) -> [(&Side, &[Digit]); 2] {
-        let (m, n) = ((&self.tile.m, &self.shape.m[..]), (&self.tile.n, &self.shape.n[..]));
-        if self.codes.first { [m, n] } else { [n, m] }
+        sides(self.codes, self.tile, self.shape)
     }
 
     /// Rows of weights of a step.
@@ -381,9 +373,7 @@ impl<'x> CodesStream<'x> {
     fn finish(&self, e: &mut Emit, place: &Where, row: Expr, token: Expr, sum: Expr) {
         let (m, n) = if self.codes.first { (row, token) } else { (token, row) };
         let epilogue = Epilogue { shape: self.shape, tile: self.tile };
-        let m = digits(e, &self.tile.m, &self.shape.m, &[m]);
-        let n = digits(e, &self.tile.n, &self.shape.n, &[n]);
-        epilogue.element(e, &Point { m: &m, n: &n, batch: &place.batch }, vec![sum], None);
+        whole_sum(e, &epilogue, place, (m, n), sum);
     }
 }
 

@@ -1,6 +1,6 @@
 //! From codes of 4 bits to weights: the table of the groups' constants in shared memory, and the bit operations.
 
-use super::contract_codes::Codes;
+use super::contract_codes::{Codes, sides};
 use super::contract_coords::{Known, Place as Where, bind, digits, fold_op, modulo, over, plus, times};
 use super::contract_pattern::{ContractShape, Contraction, Digit};
 use super::scalar::{Emit, cast, int_op, lit32};
@@ -85,8 +85,8 @@ impl<'x> Table<'x> {
 
     /// The side of the weights' rows.
     fn side(&self) -> (&'x Side, &'x [Digit]) {
-        let tile = &self.codes.choice.tile;
-        if self.codes.first { (&tile.m, &self.shape.m) } else { (&tile.n, &self.shape.n) }
+        let [rows, _] = sides(self.codes, &self.codes.choice.tile, self.shape);
+        rows
     }
 
     /// Evaluates the constants of the block's groups, from the one of term `first` on. `thread`: a number of this

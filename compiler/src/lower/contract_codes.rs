@@ -705,6 +705,12 @@ fn tile(
     Tile { m, n, arrange, split, folds: vec![fold], ..empty(wishes) }
 }
 
+/// The sides of the weights' rows and of the other operand's.
+pub fn sides<'s>(codes: &Codes, tile: &'s Tile, shape: &'s ContractShape) -> [(&'s Side, &'s [Digit]); 2] {
+    let (m, n) = ((&tile.m, &shape.m[..]), (&tile.n, &shape.n[..]));
+    if codes.first { [m, n] } else { [n, m] }
+}
+
 /// Where a block's rows of weights, and of the other operand, start.
 pub fn starts<'p>(codes: &Codes, place: &'p Where) -> (&'p crate::ir::simt::Expr, &'p crate::ir::simt::Expr) {
     if codes.first { (&place.m[0], &place.n[0]) } else { (&place.n[0], &place.m[0]) }

@@ -98,24 +98,8 @@ pub(super) fn pick(q: &Question) -> Result<Option<Draft>, Refusal> {
         let cost = stream.into_iter().fold(0.0, f64::max) * (0.97 + 0.03 * cluster as f64) + second;
         if best.as_ref().is_none_or(|b| cost < b.0) {
             let (m, n, cluster, join) = (ROWS as u32, n as u32, cluster as u32, join as u32);
-            let (groups, staging, boxes, in_ring) = (1, 0, false, false);
-            let (resident, tail, across) = (None, None, false);
-            let draft = Draft {
-                m,
-                n,
-                groups,
-                stages,
-                split,
-                staging,
-                boxes,
-                in_ring,
-                resident,
-                tail,
-                join,
-                cluster,
-                across,
-                cost,
-            };
+            // One tile a block, by one warpgroup, whose results go to memory as they are.
+            let draft = Draft { m, n, groups: 1, stages, split, join, cluster, cost, ..Draft::default() };
             best = Some((cost, draft));
         }
     }

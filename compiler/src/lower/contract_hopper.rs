@@ -249,7 +249,7 @@ fn copied(
 }
 
 /// A block and its pipeline.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Draft {
     pub m: u32,
     pub n: u32,

@@ -17,6 +17,7 @@ use super::fold_matrix::{ATOM, Matrix};
 use super::fold_pattern::Chain;
 use super::fold_scores::{MINUS_INFINITY, Scores, Thread, lane_column, term};
 use super::home::Home;
+use super::hopper_loop::call;
 use super::hopper_ring::Cursor;
 use super::index::Facts;
 use super::map::decode;
@@ -95,10 +96,6 @@ struct Exponentials<'x> {
     scale: Expr,
     /// Minus the greatest score of each row.
     base: [Expr; 2],
-}
-
-fn call(e: &mut Emit, op: Intrinsic, args: Vec<Expr>) {
-    e.push(Stmt::Intrinsic { op, outs: Vec::new(), args });
 }
 
 fn f32_call(f: Func, args: Vec<Expr>) -> Expr {

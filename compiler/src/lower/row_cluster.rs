@@ -6,6 +6,7 @@
 //! one before. No block ends before it has had all that the others store to it.
 
 use super::fold::Acc;
+use super::hopper_loop::call;
 use super::row_layout::{Layout, MOST_THREADS};
 use super::row_pass::{Kind, Pass};
 use super::row_reduce::{Slots, combine};
@@ -134,10 +135,6 @@ pub struct Cluster {
     barriers: SharedId,
     /// Results that have been exchanged so far.
     turn: std::rc::Rc<Cell<u32>>,
-}
-
-fn call(e: &mut Emit<'_>, op: Intrinsic, args: Vec<Expr>) {
-    e.push(Stmt::Intrinsic { op, outs: Vec::new(), args });
 }
 
 impl Cluster {

@@ -144,8 +144,7 @@ impl<'m> Elab<'m> {
         if !plain || free != [axis] || s.cond.is_some() || !is_index(&s.value, axis) {
             return None;
         }
-        let left: Vec<String> = t.slots.iter().flatten().map(slot_text).collect();
-        Some(format!("{} = sum[{axis}]({})", target_text(&t.name.text, &left), print_expr(&s.value)))
+        Some(format!("{} = sum[{axis}]({})", written(t), print_expr(&s.value)))
     }
 
     /// Names in an expression that could be axes and that no fold in it binds.
@@ -299,8 +298,13 @@ impl Elab<'_> {
 }
 
 /// `t[m, n]`, `t`.
-fn target_text(name: &str, left: &[String]) -> String {
+pub fn target_text(name: &str, left: &[String]) -> String {
     if left.is_empty() { name.to_string() } else { format!("{name}[{}]", left.join(", ")) }
+}
+
+/// A statement's target as it is written, without ranges.
+pub fn written(t: &Target) -> String {
+    target_text(&t.name.text, &t.slots.iter().flatten().map(slot_text).collect::<Vec<_>>())
 }
 
 /// A slot without its range.
@@ -327,8 +331,7 @@ fn step_of<'a>(s: &'a Stmt, t: &Target) -> Option<Step<'a>> {
         Assign::Min => return folded("min"),
         Assign::Set => {}
     }
-    let left: Vec<String> = t.slots.iter().flatten().map(slot_text).collect();
-    combined(&s.value, &target_text(&t.name.text, &left))
+    combined(&s.value, &written(t))
 }
 
 fn combined<'a>(e: &'a Expr, itself: &str) -> Option<Step<'a>> {

@@ -1,5 +1,6 @@
 //! Recurrences: definitions that read themselves, or each other, at earlier points.
 
+use super::advice::written;
 use super::elab::{Elab, Meaning, MemberRead, Order, Recurrence, View};
 use super::stmt::{Left, LeftAxis};
 use super::typ::Typ;
@@ -84,7 +85,7 @@ impl<'m> Elab<'m> {
             );
             let help = match (plain, s.assign == Assign::Set) {
                 (true, true) => "put the condition into an `if` on the right".to_string(),
-                (true, false) => format!("write `{} = …` with all of the right side", target_text(t)),
+                (true, false) => format!("write `{} = …` with all of the right side", written(t)),
                 _ => match self.recurred(&t.name.text) {
                     Some(form) => format!("a recurrence is one statement at plain axes: write `{form}`"),
                     None => "write it at plain axes, and read the point before: `h: f32[t] = (h[t-1] else 0) + x[t]`".into(),
@@ -120,7 +121,7 @@ impl<'m> Elab<'m> {
         let Some(n) = own else { return false };
         let what = format!("`{}` names the tensor and its axis", n.text);
         let d = Diagnostic::error("E0103", n.span, what).also(t.name.span, "the tensor");
-        let renamed = super::hints::renamed(&target_text(t), &n.text, &format!("{}0", n.text)).replacen(
+        let renamed = super::hints::renamed(&written(t), &n.text, &format!("{}0", n.text)).replacen(
             &format!("{}0", n.text),
             &n.text,
             1,
@@ -289,21 +290,11 @@ impl<'m> Elab<'m> {
 
 /// `y[t - 1]` for the target `y[t]`.
 fn one_before(t: &Target) -> String {
-    let text = target_text(t);
+    let text = written(t);
     match text.find([',', ']']) {
         Some(at) => format!("{} - 1{}", &text[..at], &text[at..]),
         None => text,
     }
-}
-
-/// `t[i, j]`
-fn target_text(t: &Target) -> String {
-    let slots = t.slots.iter().flatten().map(|s| match s {
-        Slot::Axis(n, _) => n.text.clone(),
-        Slot::Expr(e) => girih_dsl::print_expr(e),
-    });
-    let slots: Vec<String> = slots.collect();
-    if slots.is_empty() { t.name.text.clone() } else { format!("{}[{}]", t.name.text, slots.join(", ")) }
 }
 
 fn order_on(r: &MemberRead, axis: &str) -> Order {

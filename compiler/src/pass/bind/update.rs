@@ -77,11 +77,7 @@ impl<'m> Elab<'m> {
         match super::scan::reads_of(s).iter().any(|n| n.text == *name) {
             true => {
                 let slots: Vec<String> = t.slots.iter().flatten().map(super::advice::slot_text).collect();
-                let left = if slots.is_empty() {
-                    format!("{name}2")
-                } else {
-                    format!("{name}2[{}]", slots.join(", "))
-                };
+                let left = super::advice::target_text(&format!("{name}2"), &slots);
                 let value = print_expr(&s.value);
                 format!(
                     "a name has one value: give the second one a name of its own, `{left} = {value}`, and read that below"

@@ -8,6 +8,7 @@
 //!
 //! A number stays in the text where a register's place or an unrolled loop hangs on it.
 
+use super::unused::{operands, parts};
 use crate::ir::program::{Arg, Program, Step};
 use crate::ir::simt::*;
 use crate::vocab::dtype::Value;
@@ -159,23 +160,19 @@ fn places(k: &Kernel) -> BTreeSet<VarId> {
 
 fn collect(stmts: &[Stmt], found: &mut BTreeSet<VarId>) {
     for s in stmts {
-        each_part(s, &mut |e| {
-            crate::ir::simt_verify::visit(e, &mut |e| {
+        for operand in operands(s) {
+            crate::ir::simt_verify::visit(operand, &mut |e| {
                 if let Expr::Elem(_, index) = e {
                     variables(index, found);
                 }
             });
-        });
+        }
         match s {
             Stmt::SetElem(_, index, _) => variables(index, found),
             Stmt::Let(v, e) | Stmt::Set(v, e) if found.contains(v) => variables(e, found),
-            Stmt::For { body, .. } | Stmt::While { body, .. } => collect(body, found),
-            Stmt::If { then, otherwise, .. } => {
-                collect(then, found);
-                collect(otherwise, found);
-            }
             _ => {}
         }
+        parts(s).into_iter().for_each(|body| collect(body, found));
     }
 }
 
@@ -185,24 +182,6 @@ fn variables(e: &Expr, found: &mut BTreeSet<VarId>) {
             found.insert(*v);
         }
     });
-}
-
-/// The expressions that stand in a statement itself.
-fn each_part<'s>(s: &'s Stmt, f: &mut dyn FnMut(&'s Expr)) {
-    match s {
-        Stmt::Let(_, e) | Stmt::Set(_, e) | Stmt::Fault { value: e, .. } | Stmt::Ballot { pred: e, .. } => {
-            f(e)
-        }
-        Stmt::LoadVec { index: e, .. } | Stmt::StoreVec { index: e, .. } => f(e),
-        Stmt::While { cond: e, .. } | Stmt::If { cond: e, .. } => f(e),
-        Stmt::SetElem(_, a, b) | Stmt::Store(_, a, b) => [a, b].into_iter().for_each(f),
-        Stmt::Shuffle { value: a, lane: b, .. } | Stmt::Atomic { index: a, value: b, .. } => {
-            [a, b].into_iter().for_each(f)
-        }
-        Stmt::For { lo, hi, step, .. } => [lo, hi, step].into_iter().for_each(f),
-        Stmt::Intrinsic { args, .. } => args.iter().for_each(f),
-        Stmt::Barrier | Stmt::WarpBarrier | Stmt::Fence | Stmt::Line(_) | Stmt::Comment(_) => {}
-    }
 }
 
 struct Numbers<'f> {

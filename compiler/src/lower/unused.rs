@@ -70,7 +70,8 @@ fn sweep(stmts: &mut Vec<Stmt>, uses: &mut Uses) -> bool {
     changed
 }
 
-fn parts(s: &Stmt) -> Vec<&[Stmt]> {
+/// The blocks of a statement.
+pub(super) fn parts(s: &Stmt) -> Vec<&[Stmt]> {
     match s {
         Stmt::For { body, .. } | Stmt::While { body, .. } => vec![body],
         Stmt::If { then, otherwise, .. } => vec![then, otherwise],
@@ -79,7 +80,7 @@ fn parts(s: &Stmt) -> Vec<&[Stmt]> {
 }
 
 /// The expressions of a statement itself.
-fn operands(s: &Stmt) -> Vec<&Expr> {
+pub(super) fn operands(s: &Stmt) -> Vec<&Expr> {
     match s {
         Stmt::Let(_, e) | Stmt::Set(_, e) => vec![e],
         Stmt::SetElem(_, i, e) | Stmt::Store(_, i, e) => vec![i, e],

@@ -291,6 +291,43 @@ fn roundings() {
     }
 }
 
+/// A cast rounds where it is written (LANGUAGE.md lets only a local's rounding move), so its terms are made before they are
+/// summed; one of what a local has rounded already changes nothing.
+#[test]
+fn casts_stay_where_they_are() {
+    let by_hand = |weight: &str, after: &str| {
+        format!(
+            "m[i] = max[j](s[i, j])
+             z[i] = sum[j](exp(s[i, j] - m[i]))
+             o[i, e] = sum[j](bf16({weight}) * v[j, e]){after}"
+        )
+    };
+    let words = "S=256 L=300 D=64 E=64";
+    for rest in [
+        "p[i, j] = softmax[j](s[i, j])
+         o[i, e] = sum[j](bf16(p[i, j]) * v[j, e])",
+        "p[i, j] = softmax[j where mask[i, j]](s[i, j])
+         o[i, e] = sum[j where mask[i, j]](bf16(p[i, j]) * v[j, e])",
+        &by_hand("exp(s[i, j] - m[i]) / z[i]", ""),
+        &by_hand("exp(s[i, j] - m[i])", " / z[i]"),
+        "p: f16[i, j] = bf16(softmax[j](s[i, j]))
+         o[i, e] = sum[j](p[i, j] * v[j, e])",
+    ] {
+        let g = graph(&head(rest), "t", words);
+        let p = plan(&g, &PlanOptions::default());
+        assert!(p.kernels.iter().all(|k| k.form != Form::Fold), "{rest}\n{}", p.notes.join("\n"));
+        let target = Target::parse("sm_90a").expect("a target of the table");
+        let program = plan_to_program(&p, target, &Schedule::default()).expect("it lowers");
+        let given = inputs(&g);
+        let got = sim::run(&program, &given, &SimOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+        let want = reference::run(&g, &given).expect("no fault");
+        reference::compare(&want.outputs["o"], &got.outputs["o"]).unwrap_or_else(|m| panic!("{rest}: {m}"));
+    }
+    let twice = "p: bf16[i, j] = softmax[j](s[i, j])
+         o[i, e] = sum[j](bf16(p[i, j]) * v[j, e])";
+    check(&head(twice), WORDS);
+}
+
 /// What a chain keeps of its rows is stored by its kernel: the logarithm of the sum, in the ways it is written, over rows
 /// in another order, where blocks share terms and where a row sees nothing.
 #[test]

@@ -75,11 +75,20 @@ pub struct Tensor {
     /// Declared value range of an integer input, half-open.
     pub range: Option<(i64, i64)>,
     pub unique: bool,
+    /// A local that a pass made of a cast: its rounding is the cast's and stays where it is.
+    pub cast: bool,
     /// Elements between neighbours along each dim (inputs only; contiguous by default), and the alignment in
     /// bytes that the first element's address is known to have.
     pub strides: Vec<i64>,
     pub align: u32,
     pub span: Span,
+}
+
+impl Tensor {
+    /// How a value is rounded that is stored here.
+    pub fn rounding(&self) -> Rounding {
+        if self.role == Role::Local && !self.cast { Rounding::Movable } else { Rounding::Fixed }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,6 +129,15 @@ pub struct ExprNode {
     pub span: Span,
 }
 
+/// Where a rounding may happen (LANGUAGE.md section 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rounding {
+    /// Here: a cast that is written, or a result's.
+    Fixed,
+    /// A local's: it may move across a scaling that is common to its row.
+    Movable,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Expr {
     Lit(Value),
@@ -133,7 +151,7 @@ pub enum Expr {
     Cast(ExprId),
     /// A rounding to a dtype and back to its compute type (`bf16(x)`). Operand and result have that compute type
     /// (integers saturate); the operand of a rounding to a float below f32 may also be f64, which is rounded once.
-    Round(DType, ExprId),
+    Round(DType, Rounding, ExprId),
     /// Evaluates only the branch it takes. `a && b` is `Select(a, b, false)`, `a || b` is `Select(a, true, b)`.
     Select(ExprId, ExprId, ExprId),
     Fold(Fold),
@@ -397,7 +415,7 @@ impl Graph {
                 c
             }
             Expr::Call(_, args) => args.clone(),
-            Expr::Cast(a) | Expr::Round(_, a) => vec![*a],
+            Expr::Cast(a) | Expr::Round(_, _, a) => vec![*a],
             Expr::Select(c, a, b) => vec![*c, *a, *b],
             Expr::Fold(f) => {
                 let ranges = f.axes.iter().flat_map(|&a| [self.axis(a).lo, self.axis(a).hi]);

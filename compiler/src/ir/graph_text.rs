@@ -10,6 +10,8 @@ use crate::vocab::monoid::Monoid;
 use girih_dsl::ast::Span;
 use std::fmt::Write;
 
+const ROUNDINGS: [(&str, Rounding); 2] = [("fixed", Rounding::Fixed), ("movable", Rounding::Movable)];
+
 const ROLES: [(&str, Role); 5] = [
     ("input", Role::Input),
     ("inout", Role::Inout),
@@ -142,7 +144,7 @@ fn word(w: &Word) -> String {
 fn tensor(t: &Tensor) -> String {
     let range = t.range.map_or("-".to_string(), |r| format!("{}..{}", r.0, r.1));
     format!(
-        "tensor {:?} {} {} {} lo {} strides {} range {range} unique {} align {} version {} {}",
+        "tensor {:?} {} {} {} lo {} strides {} range {range} unique {} cast {} align {} version {} {}",
         t.name,
         name_of(&ROLES, t.role),
         t.dtype.name(),
@@ -150,6 +152,7 @@ fn tensor(t: &Tensor) -> String {
         list(&t.lo),
         list(&t.strides),
         t.unique as u8,
+        t.cast as u8,
         t.align,
         t.version,
         span(t.span)
@@ -173,7 +176,7 @@ fn expr(e: &Expr) -> String {
         // By the name of the variant: `-` would be two functions.
         Expr::Call(f, args) => format!("call {f:?} {}", exprs(args)),
         Expr::Cast(a) => format!("cast e{}", a.0),
-        Expr::Round(d, a) => format!("round {} e{}", d.name(), a.0),
+        Expr::Round(d, how, a) => format!("round {} {} e{}", name_of(&ROUNDINGS, *how), d.name(), a.0),
         Expr::Select(c, a, b) => format!("select e{} e{} e{}", c.0, a.0, b.0),
         Expr::Fold(f) => {
             format!("fold {} {} {} e{}", combine(f.combine), axes(&f.axes), maybe(f.cond), f.body.0)
@@ -309,7 +312,7 @@ fn shown(g: &Graph, e: ExprId, out: &mut String) {
             shown(g, *a, out);
             out.push(')');
         }
-        Expr::Round(d, a) => {
+        Expr::Round(d, _, a) => {
             out.push_str(&format!("{}(", d.name()));
             shown(g, *a, out);
             out.push(')');
@@ -607,11 +610,26 @@ fn read_tensor(w: &mut Words) -> Option<Tensor> {
     let range = w.range()?;
     w.word("unique")?;
     let unique = w.flag()?;
+    w.word("cast")?;
+    let cast = w.flag()?;
     w.word("align")?;
     let align = w.int()?;
     w.word("version")?;
     let version = w.int()?;
-    Some(Tensor { name, version, dtype, dims, lo, role, range, unique, strides, align, span: w.span()? })
+    Some(Tensor {
+        name,
+        version,
+        dtype,
+        dims,
+        lo,
+        role,
+        range,
+        unique,
+        cast,
+        strides,
+        align,
+        span: w.span()?,
+    })
 }
 
 fn read_expr(w: &mut Words) -> Option<Expr> {
@@ -636,7 +654,11 @@ fn read_expr(w: &mut Words) -> Option<Expr> {
             Expr::Call(func, w.exprs()?)
         }
         "cast" => Expr::Cast(w.expr()?),
-        "round" => Expr::Round(w.dtype()?, w.expr()?),
+        "round" => {
+            let how = w.next()?;
+            let how = ROUNDINGS.iter().find(|r| r.0 == how)?.1;
+            Expr::Round(w.dtype()?, how, w.expr()?)
+        }
         "select" => Expr::Select(w.expr()?, w.expr()?, w.expr()?),
         "fold" => {
             let (combine, axes) = (w.combine()?, w.axes()?);

@@ -278,7 +278,7 @@ impl Verifier<'_> {
             Expr::Read(r) => self.read(r, node.ty),
             Expr::Call(f, _) => law(*f, &tys) == Some(node.ty),
             Expr::Cast(a) => self.g.ty(*a) != node.ty,
-            Expr::Round(d, a) => node.ty == d.compute() && rounds(*d, self.g.ty(*a)),
+            Expr::Round(d, _, a) => node.ty == d.compute() && rounds(*d, self.g.ty(*a)),
             Expr::Select(c, a, b) => {
                 self.g.ty(*c) == Ty::Bool && self.g.ty(*a) == node.ty && self.g.ty(*b) == node.ty
             }

@@ -328,7 +328,7 @@ fn weight(g: &Graph, facts: &Facts, f: &Factor, dtype: DType, k: AxisId) -> Opti
     }
     let mut w = Weight::default();
     let inner = match g.expr(id) {
-        Expr::Round(d, inner) if *d == dtype => *inner,
+        Expr::Round(d, _, inner) if *d == dtype => *inner,
         Expr::Cast(_) => id,
         _ => return None,
     };

@@ -64,7 +64,7 @@ pub(super) fn plan_of(c: &Case, (m, n, k, group): (i64, i64, i64, i64)) -> Plan 
             g.call(Func::Add, &[scaled, rb])
         }
     };
-    let weight = g.g.add(Expr::Round(c.dtype, weight), Ty::F32, Span::default());
+    let weight = g.g.add(Expr::Round(c.dtype, Rounding::Fixed, weight), Ty::F32, Span::default());
     let body = if c.turned { g.mul(weight, rx) } else { g.mul(rx, weight) };
     let value = g.sum(&[ak], body);
     g.define(y, &if c.turned { [an, am] } else { [am, an] }, value);

@@ -24,7 +24,7 @@ pub fn fits(g: &Graph, facts: &Facts, id: ExprId, dtype: DType) -> bool {
             };
             default && holds(dtype, g.tensor(r.tensor).dtype)
         }
-        Expr::Round(d, _) => holds(dtype, *d),
+        Expr::Round(d, ..) => holds(dtype, *d),
         Expr::Call(Func::Tf32, a) => sub(&a[0]) || holds_tf32(dtype),
         Expr::Call(Func::Neg | Func::Abs, a) if dtype.is_float() => sub(&a[0]),
         Expr::Call(Func::Max | Func::Min, a) => a.iter().all(sub),

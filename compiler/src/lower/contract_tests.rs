@@ -33,6 +33,7 @@ impl G {
             role,
             range: None,
             unique: false,
+            cast: false,
             strides: Vec::new(),
             align: 16,
             span: Span::default(),
@@ -311,7 +312,7 @@ fn lit(g: &mut G, v: f32) -> ExprId {
 
 fn round(g: &mut G, dtype: DType, id: ExprId) -> ExprId {
     let ty = g.g.ty(id);
-    g.g.add(Expr::Round(dtype, id), ty, Span::default())
+    g.g.add(Expr::Round(dtype, Rounding::Fixed, id), ty, Span::default())
 }
 
 fn cast(g: &mut G, ty: Ty, id: ExprId) -> ExprId {

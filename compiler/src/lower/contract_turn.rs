@@ -70,6 +70,7 @@ fn graph(dims: &[Dim], dtype: DType, name: &str, span: Span) -> (Graph, [TensorI
             role,
             range: None,
             unique: false,
+            cast: false,
             strides: Vec::new(),
             align: 0,
             span,

@@ -373,7 +373,7 @@ impl<'a> Emit<'a> {
         }
         match self.graph.expr(id) {
             Node::Call(_, args) => args.iter().for_each(|&a| self.hoist(a, bound, sure, seen)),
-            Node::Cast(a) | Node::Round(_, a) => self.hoist(*a, bound, sure, seen),
+            Node::Cast(a) | Node::Round(_, _, a) => self.hoist(*a, bound, sure, seen),
             Node::Select(c, ..) => self.hoist(*c, bound, sure, seen),
             Node::Read(r) => r.index.iter().for_each(|&i| self.hoist(i, bound, sure, seen)),
             Node::Fold(f) => {

@@ -177,7 +177,7 @@ impl<'a> Facts<'a> {
                 Interval::of_type(ty)
             }
             Expr::Cast(a) => self.interval(*a).saturate(Interval::of_type(ty)),
-            Expr::Round(d, a) if d.is_int() => self.interval(*a).saturate(Interval::of_dtype(*d)),
+            Expr::Round(d, _, a) if d.is_int() => self.interval(*a).saturate(Interval::of_dtype(*d)),
             Expr::Round(..) => Interval::of_type(ty),
             Expr::Select(_, a, b) => self.interval(*a).union(self.interval(*b)),
             Expr::Fold(f) => self.fold(f, ty),

@@ -449,7 +449,7 @@ impl<'a> Emit<'a> {
             Node::Read(r) => self.read(r, graph.span(id)),
             Node::Call(f, args) => self.call(id, *f, args),
             Node::Cast(a) => self.cast(ty, *a),
-            Node::Round(d, a) => self.round(*d, *a),
+            Node::Round(d, _, a) => self.round(*d, *a),
             Node::Select(c, a, b) => self.select(id, *c, *a, *b),
             Node::Fold(f) => self.fold(f, ty),
             Node::Param(p) => self.param(*p),

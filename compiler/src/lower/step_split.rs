@@ -167,6 +167,7 @@ fn lift(g: &mut Graph, p: &Parts<'_>, m: usize, e: ExprId, step: ScalarId) -> (T
         role: Role::Local,
         range: None,
         unique: false,
+        cast: false,
         strides: Vec::new(),
         align: 256,
         span,

@@ -12,7 +12,7 @@
 //! | scale · U, scale / U | scale |
 //! | P = identity ? 0 : scale | scale: nothing is taken where the fold has met nothing |
 //! | c ? scale : 0, c ? 0 : scale | scale, of some of the terms |
-//! | rounding of a scale | scale (LANGUAGE.md: a rounding may move across a scaling that is common to its row) |
+//! | rounding of a scale, a local's | scale (LANGUAGE.md: it may move across a scaling that is common to its row) |
 //!
 //! A shift is taken only by the greatest of the terms that it shifts, alone or with the logarithm of their sum: then
 //! no exponential exceeds 1 and the factor from an old to a new greatest value, e^(old − new), is at most 1. The
@@ -25,6 +25,10 @@ use crate::ir::graph::*;
 use crate::vocab::dtype::{DType, Value};
 use crate::vocab::func::Func;
 use crate::vocab::monoid::Monoid;
+
+/// Why a term with a cast is not carried along, and what may be written in its place.
+const CAST: &str =
+    "a cast rounds where it is written; the rounding of a local (`p: bf16[i, j] = …`) may move";
 
 /// The terms of a sum that can be carried along with what they depend on.
 #[derive(Clone, Debug)]
@@ -134,7 +138,7 @@ impl Derive<'_> {
         let (mut e, mut rounded, mut taken) = (term, None, None);
         loop {
             e = match self.g.expr(e) {
-                Expr::Round(d, a) if rounded.is_none_or(|before| before == *d) => {
+                Expr::Round(d, _, a) if rounded.is_none_or(|before| before == *d) => {
                     rounded = Some(*d);
                     *a
                 }
@@ -228,7 +232,8 @@ impl Derive<'_> {
                 (Law::Scale(s), Law::Free) | (Law::Free, Law::Scale(s)) => s.times(),
                 _ => Err("a product that no law takes".into()),
             },
-            Expr::Round(d, a) => match self.law(a)? {
+            Expr::Round(_, Rounding::Fixed, _) => Err(CAST.into()),
+            Expr::Round(d, Rounding::Movable, a) => match self.law(a)? {
                 Law::Scale(mut s) if s.rounded.is_none_or(|before| before == d) => {
                     s.same.push((e, a));
                     Ok(Law::Scale(Scale { rounded: Some(d), ..s }))
@@ -398,7 +403,7 @@ impl Derive<'_> {
         let sum = self.fold_of(fold, Monoid::Sum)?;
         let own = sum.axes[0];
         let (exp, rounded) = match self.g.expr(sum.body) {
-            Expr::Round(d, a) => (*a, Some(*d)),
+            Expr::Round(d, Rounding::Movable, a) => (*a, Some(*d)),
             _ => (sum.body, None),
         };
         let score = self.shifted(s, top, exp).ok_or_else(other)?;

@@ -127,7 +127,7 @@ impl Table<'_> {
             }
             Op::Call(f) => format!("{}({})", f.name(), all.join(", ")),
             Op::Cast(ty) => format!("{}({})", ty.name(), all.join(", ")),
-            Op::Round(d) => format!("{}({})", d.name(), all.join(", ")),
+            Op::Round(d, _) => format!("{}({})", d.name(), all.join(", ")),
             Op::Select => format!("if {} then {} else {}", all[0], all[1], all[2]),
             Op::Fold { combine, axes, cond } => {
                 let name = match combine {

@@ -173,7 +173,7 @@ impl Back<'_> {
             }
             Op::Call(f) => Expr::Call(f, self.all(c, env)?),
             Op::Cast(_) => Expr::Cast(self.expr(c[0], env)?),
-            Op::Round(d) => Expr::Round(d, self.expr(c[0], env)?),
+            Op::Round(d, how) => Expr::Round(d, how, self.expr(c[0], env)?),
             Op::Select => Expr::Select(self.expr(c[0], env)?, self.expr(c[1], env)?, self.expr(c[2], env)?),
             Op::Opaque(n) => return self.opaque(n, c, env),
             Op::Fold { .. } => return self.fold(term, env, span),

@@ -194,7 +194,7 @@ fn own(node: &Term) -> f64 {
         Op::Lit(..) | Op::Axis(_) | Op::Scalar(_) | Op::Param(_) => 0.01,
         Op::Read(..) => 2.0,
         Op::Call(f) => f.row().cost as f64,
-        Op::Cast(_) | Op::Round(_) | Op::Select => 1.0,
+        Op::Cast(_) | Op::Round(..) | Op::Select => 1.0,
         Op::Fold { .. } => 1.0,
         Op::Opaque(_) => 64.0,
     }

@@ -296,19 +296,19 @@ impl Terms {
 
     /// The class of a value as it comes back from a tensor, if some statement speaks of it.
     pub fn known_stored(&self, g: &Graph, t: TensorId, value: Id, ty: Ty) -> Option<Id> {
-        let dtype = g.tensor(t).dtype;
+        let (dtype, how) = (g.tensor(t).dtype, g.tensor(t).rounding());
         let compute = dtype.compute();
         let look = |op: Op, value: Id| self.values.egraph.lookup(Term::new(op, vec![value]));
         let value = if ty == compute { value } else { look(Op::Cast(compute), value)? };
-        if dtype == compute.stored() { Some(value) } else { look(Op::Round(dtype), value) }
+        if dtype == compute.stored() { Some(value) } else { look(Op::Round(dtype, how), value) }
     }
 
     /// A value as it comes back from a tensor.
     fn stored(&mut self, g: &Graph, t: TensorId, value: Id, ty: Ty) -> Id {
-        let dtype = g.tensor(t).dtype;
+        let (dtype, how) = (g.tensor(t).dtype, g.tensor(t).rounding());
         let compute = dtype.compute();
         let value = if ty == compute { value } else { self.add(Op::Cast(compute), vec![value]) };
-        if dtype == compute.stored() { value } else { self.add(Op::Round(dtype), vec![value]) }
+        if dtype == compute.stored() { value } else { self.add(Op::Round(dtype, how), vec![value]) }
     }
 
     fn make(&mut self, g: &Graph, e: ExprId) -> Term {
@@ -327,7 +327,7 @@ impl Terms {
             }
             Expr::Call(f, args) => (Op::Call(*f), args.clone()),
             Expr::Cast(a) => (Op::Cast(g.ty(e)), vec![*a]),
-            Expr::Round(d, a) => (Op::Round(*d), vec![*a]),
+            Expr::Round(d, how, a) => (Op::Round(*d, *how), vec![*a]),
             Expr::Select(c, a, b) => (Op::Select, vec![*c, *a, *b]),
             Expr::Fold(f) => return self.fold(g, e, f),
         };

@@ -329,9 +329,9 @@ pub fn define(g: &mut Graph, name: String, e: ExprId, free: &[AxisId]) -> (Tenso
     let (lo, dims): (Vec<i64>, Vec<i64>) =
         free.iter().map(range).map(|(lo, hi)| (lo, (hi - lo).max(0))).unzip();
     let (ty, span) = (g.ty(e), g.span(e));
-    let dtype = match g.expr(e) {
-        Expr::Round(d, _) if d.compute() == ty && d.bits() >= 8 => *d,
-        _ => ty.stored(),
+    let (dtype, cast) = match g.expr(e) {
+        Expr::Round(d, how, _) if d.compute() == ty && d.bits() >= 8 => (*d, *how == Rounding::Fixed),
+        _ => (ty.stored(), false),
     };
     g.tensors.push(Tensor {
         name,
@@ -343,6 +343,7 @@ pub fn define(g: &mut Graph, name: String, e: ExprId, free: &[AxisId]) -> (Tenso
         role: Role::Local,
         range: None,
         unique: false,
+        cast,
         align: 256,
         span,
     });

@@ -363,14 +363,14 @@ impl Candidate {
 
 /// A value as it comes back from a tensor: rounded if the tensor's dtype rounds.
 pub fn stored_value(g: &mut Graph, t: TensorId, value: ExprId) -> ExprId {
-    let dtype = g.tensor(t).dtype;
+    let (dtype, how) = (g.tensor(t).dtype, g.tensor(t).rounding());
     let span = g.span(value);
     let value =
         if g.ty(value) == dtype.compute() { value } else { g.add(Expr::Cast(value), dtype.compute(), span) };
     if dtype == dtype.compute().stored() {
         value
     } else {
-        g.add(Expr::Round(dtype, value), dtype.compute(), span)
+        g.add(Expr::Round(dtype, how, value), dtype.compute(), span)
     }
 }
 

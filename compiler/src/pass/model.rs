@@ -282,7 +282,7 @@ fn instruction(g: &Graph, c: &Contraction, a: Option<DType>, b: Option<DType>) -
 fn rounded(g: &Graph, f: &Factor, c: &Contraction) -> DType {
     match f.exprs[..] {
         [e] => match g.expr(e) {
-            Expr::Round(d, _) => *d,
+            Expr::Round(d, ..) => *d,
             Expr::Read(_) | Expr::Cast(_) => plain(g, e).unwrap_or(c.ty.stored()),
             _ => g.ty(e).stored(),
         },

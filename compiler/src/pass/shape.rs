@@ -57,7 +57,7 @@ impl Key<'_> {
                 format!("{f:?}{args:?}")
             }
             Expr::Cast(a) => format!("cast{}", self.go(a)),
-            Expr::Round(d, a) => format!("{d:?}{}", self.go(a)),
+            Expr::Round(d, how, a) => format!("{d:?}{how:?}{}", self.go(a)),
             Expr::Select(c, a, b) => format!("if{}_{}_{}", self.go(c), self.go(a), self.go(b)),
             Expr::Scalar(s) => format!("{s:?}"),
             Expr::Param(p) => format!("p{p}"),

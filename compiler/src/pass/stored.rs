@@ -359,7 +359,7 @@ impl<'a> Search<'a> {
         let word = match self.g.expr(e) {
             Expr::Fold(Fold { combine: Combine::Builtin(m), .. }) => m.name(),
             Expr::Call(f, _) => f.row().name,
-            Expr::Round(d, _) => d.name(),
+            Expr::Round(d, ..) => d.name(),
             _ => "part",
         };
         format!("{}.{word}", self.g.tensor(target).name)

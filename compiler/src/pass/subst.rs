@@ -121,7 +121,7 @@ pub fn map_children(expr: Expr, f: &mut dyn FnMut(ExprId) -> ExprId) -> Expr {
         }
         Expr::Call(func, args) => Expr::Call(func, args.into_iter().map(f).collect()),
         Expr::Cast(a) => Expr::Cast(f(a)),
-        Expr::Round(d, a) => Expr::Round(d, f(a)),
+        Expr::Round(d, how, a) => Expr::Round(d, how, f(a)),
         Expr::Select(c, a, b) => {
             let c = f(c);
             let a = f(a);

@@ -77,7 +77,7 @@ fn greatest_extent(graph: &Graph, axis: AxisId) -> f64 {
 /// The wider operand's dtype if `body` is a contraction's product.
 fn product(graph: &Graph, body: ExprId, axes: &[AxisId]) -> Option<DType> {
     match graph.expr(body) {
-        Expr::Cast(a) | Expr::Round(_, a) => product(graph, *a, axes),
+        Expr::Cast(a) | Expr::Round(_, _, a) => product(graph, *a, axes),
         Expr::Select(_, a, b) => product(graph, *a, axes).or_else(|| product(graph, *b, axes)),
         Expr::Call(Func::Mul, args) => {
             let (a, b) = (factor(graph, args[0], axes), factor(graph, args[1], axes));

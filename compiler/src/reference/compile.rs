@@ -209,7 +209,7 @@ impl<'a> Compiler<'a> {
             Expr::Read(r) => read::code(self, r, id),
             Expr::Call(func, args) => self.call(id, *func, args),
             Expr::Cast(a) => self.cast(*a, ty),
-            Expr::Round(dtype, a) => self.round(*dtype, *a),
+            Expr::Round(dtype, _, a) => self.round(*dtype, *a),
             Expr::Select(c, a, b) => self.select(*c, *a, *b),
             Expr::Fold(f) => fold::code(self, f, id),
         }

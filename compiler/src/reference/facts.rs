@@ -162,7 +162,7 @@ impl Facts {
         match g.expr(id) {
             Expr::Select(_, a, b) => [a, b].into_iter().any(|&e| is(g, e, f64::NEG_INFINITY) || of(&e)),
             Expr::Call(_, args) => args.iter().any(of),
-            Expr::Cast(a) | Expr::Round(_, a) => of(a),
+            Expr::Cast(a) | Expr::Round(_, _, a) => of(a),
             Expr::Read(r) => carriers.masked.contains(&r.tensor),
             _ => false,
         }
@@ -180,7 +180,7 @@ impl Facts {
                 let weight = |x: &ExprId, y: &ExprId| is(g, *x, 0.0) && self.exponential[y.0 as usize];
                 of(a) || of(b) || !guard && (weight(a, b) || weight(b, a))
             }
-            Expr::Cast(a) | Expr::Round(_, a) => of(a),
+            Expr::Cast(a) | Expr::Round(_, _, a) => of(a),
             Expr::Read(r) => carriers.skippable.contains(&r.tensor),
             _ => false,
         }
@@ -197,7 +197,7 @@ impl Facts {
                     _ => own,
                 }
             }
-            Expr::Round(dtype, _) => dtype.bits(),
+            Expr::Round(dtype, ..) => dtype.bits(),
             Expr::Call(Func::Tf32, _) => 16,
             Expr::Call(Func::Neg | Func::Abs, args) => of(args[0]),
             Expr::Cast(a) => of(*a),
@@ -288,7 +288,7 @@ fn passes(g: &Graph, id: ExprId, child: ExprId, n: usize, flag: bool) -> bool {
         return false;
     }
     match g.expr(id) {
-        Expr::Round(dtype, _) => is_narrow(*dtype),
+        Expr::Round(dtype, ..) => is_narrow(*dtype),
         Expr::Read(r) => flag && n >= r.index.len(),
         Expr::Call(func, _) => {
             flag && func.result(&vec![Ty::F32; func.row().arity as usize]) == Some(Ty::F32)

@@ -18,6 +18,7 @@ mod build {
             role,
             range: None,
             unique: false,
+            cast: false,
             strides: Vec::new(),
             align: 16,
             span: Span::default(),
@@ -178,7 +179,8 @@ fn stores_round_once() {
     let x = tensor(&mut g, "x", DType::F64, &[], Role::Input);
     let y = tensor(&mut g, "y", DType::BF16, &[], Role::Result);
     let v = read(&mut g, x, &[], Access::Proven);
-    let v = g.add(Expr::Round(DType::BF16, v), crate::vocab::dtype::Ty::F32, Default::default());
+    let v =
+        g.add(Expr::Round(DType::BF16, Rounding::Fixed, v), crate::vocab::dtype::Ty::F32, Default::default());
     define(&mut g, y, &[], v);
     let x = HostTensor::from_f64(DType::F64, &[], &[1.0 + 2f64.powi(-8) + 2f64.powi(-40)]);
     let out = run(&g, &inputs(&[("x", x)])).expect("no fault");

@@ -107,6 +107,7 @@ mod tests {
             role: Role::Result,
             range: None,
             unique: false,
+            cast: false,
             strides: Vec::new(),
             align: 4,
             span: at,

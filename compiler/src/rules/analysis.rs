@@ -150,7 +150,7 @@ fn constant(graph: &Graph, node: &Term) -> Option<Value> {
             let taken = if graph[node.children[0]].data.constant? == Value::Bool(true) { 1 } else { 2 };
             graph[node.children[taken]].data.constant
         }
-        Op::Round(d) => {
+        Op::Round(d, _) => {
             let Value::F32(v) = graph[node.children[0]].data.constant? else { return None };
             rounded(d, v).map(Value::F32)
         }
@@ -175,7 +175,7 @@ fn type_of(graph: &Graph, node: &Term) -> Option<Ty> {
         Op::Scalar(s) => Some(graph.analysis.scalars.get(s as usize)?.compute()),
         Op::Param(_) => None,
         Op::Read(t, _) => Some(graph.analysis.tensors.get(t as usize)?.compute()),
-        Op::Round(d) => Some(d.compute()),
+        Op::Round(d, _) => Some(d.compute()),
         Op::Opaque(n) => graph.analysis.opaque.get(n as usize).map(|o| o.0),
         Op::Select => child(1).or_else(|| child(2)),
         Op::Call(f) => result_of(f, child(0)),

@@ -15,7 +15,7 @@ const fn row(
     Row { name, class, from, to, when }
 }
 
-pub static TABLE: [Row; 35] = [
+pub static TABLE: [Row; 51] = [
     // a · 1 = 1 · a = a / 1 = a
     row("mul-one", Exact, "(* ?a ?one)", "?a", |k| is(k, "?one", 1.0)),
     row("one-mul", Exact, "(* ?one ?a)", "?a", |k| is(k, "?one", 1.0)),
@@ -60,14 +60,36 @@ pub static TABLE: [Row; 35] = [
     row("select-bool", Exact, "(select ?c ?t ?f)", "?c", |k| {
         truth(k, "?t") == Some(true) && truth(k, "?f") == Some(false)
     }),
-    // rounding twice to one dtype = rounding once
+    // rounding twice to one dtype = rounding once, whichever may move
     row("round-bf16-twice", Exact, "(round_bf16 (round_bf16 ?a))", "(round_bf16 ?a)", always),
+    row("round-bf16-local-twice", Exact, "(local_bf16 (local_bf16 ?a))", "(local_bf16 ?a)", always),
+    row("round-bf16-in-local", Exact, "(local_bf16 (round_bf16 ?a))", "(round_bf16 ?a)", always),
+    row("round-bf16-of-local", Exact, "(round_bf16 (local_bf16 ?a))", "(local_bf16 ?a)", always),
     row("round-f16-twice", Exact, "(round_f16 (round_f16 ?a))", "(round_f16 ?a)", always),
+    row("round-f16-local-twice", Exact, "(local_f16 (local_f16 ?a))", "(local_f16 ?a)", always),
+    row("round-f16-in-local", Exact, "(local_f16 (round_f16 ?a))", "(round_f16 ?a)", always),
+    row("round-f16-of-local", Exact, "(round_f16 (local_f16 ?a))", "(local_f16 ?a)", always),
     row("round-e4m3-twice", Exact, "(round_e4m3 (round_e4m3 ?a))", "(round_e4m3 ?a)", always),
+    row("round-e4m3-local-twice", Exact, "(local_e4m3 (local_e4m3 ?a))", "(local_e4m3 ?a)", always),
+    row("round-e4m3-in-local", Exact, "(local_e4m3 (round_e4m3 ?a))", "(round_e4m3 ?a)", always),
+    row("round-e4m3-of-local", Exact, "(round_e4m3 (local_e4m3 ?a))", "(local_e4m3 ?a)", always),
     row("round-e5m2-twice", Exact, "(round_e5m2 (round_e5m2 ?a))", "(round_e5m2 ?a)", always),
+    row("round-e5m2-local-twice", Exact, "(local_e5m2 (local_e5m2 ?a))", "(local_e5m2 ?a)", always),
+    row("round-e5m2-in-local", Exact, "(local_e5m2 (round_e5m2 ?a))", "(round_e5m2 ?a)", always),
+    row("round-e5m2-of-local", Exact, "(round_e5m2 (local_e5m2 ?a))", "(local_e5m2 ?a)", always),
     // an f16 value that is rounded to f16 after its sign changed is exact; so is |a|
     row("round-f16-neg", Exact, "(round_f16 (neg (round_f16 ?a)))", "(neg (round_f16 ?a))", always),
+    row("local-f16-neg", Exact, "(local_f16 (neg (local_f16 ?a)))", "(neg (local_f16 ?a))", always),
+    row("round-f16-neg-in-local", Exact, "(local_f16 (neg (round_f16 ?a)))", "(neg (round_f16 ?a))", always),
     row("round-bf16-neg", Exact, "(round_bf16 (neg (round_bf16 ?a)))", "(neg (round_bf16 ?a))", always),
+    row("local-bf16-neg", Exact, "(local_bf16 (neg (local_bf16 ?a)))", "(neg (local_bf16 ?a))", always),
+    row(
+        "round-bf16-neg-in-local",
+        Exact,
+        "(local_bf16 (neg (round_bf16 ?a)))",
+        "(neg (round_bf16 ?a))",
+        always,
+    ),
     // log(exp a) = a; exp a / exp b = exp(a − b); a / √b = a · rsqrt b
     row("log-exp", Relaxed, "(log (exp ?a))", "?a", always),
     row("exp-div", Relaxed, "(/ (exp ?a) (exp ?b))", "(exp (- ?a ?b))", always),

@@ -4,7 +4,7 @@
 //! Two axes with one name are one axis: the way in names them by range and smallest free rank, so that equal folds
 //! are equal terms whatever they were called.
 
-use crate::ir::graph::Combine;
+use crate::ir::graph::{Combine, Rounding};
 use crate::vocab::dtype::{DType, Ty, Value};
 use crate::vocab::func::{FUNCS, Func};
 use crate::vocab::monoid::Monoid;
@@ -31,7 +31,7 @@ pub enum Op {
     Read(u32, How),
     Call(Func),
     Cast(Ty),
-    Round(DType),
+    Round(DType, Rounding),
     Select,
     /// A fold whose ranges depend on data or other axes: nothing looks inside. Children: the axes it depends on.
     Opaque(u32),
@@ -114,7 +114,8 @@ impl fmt::Display for Term {
             Op::Read(t, how) => write!(f, "read{t}{}", suffix(how)),
             Op::Call(func) => write!(f, "{}", call_name(func)),
             Op::Cast(ty) => write!(f, "cast_{}", ty.name()),
-            Op::Round(d) => write!(f, "round_{}", d.name()),
+            Op::Round(d, Rounding::Fixed) => write!(f, "round_{}", d.name()),
+            Op::Round(d, Rounding::Movable) => write!(f, "local_{}", d.name()),
             Op::Select => write!(f, "select"),
             Op::Opaque(n) => write!(f, "opaque{n}"),
             Op::Fold { combine, axes, cond } => {
@@ -178,7 +179,8 @@ impl FromOp for Term {
                 .find(|t| t.name() == name)
                 .map(Op::Cast)
         };
-        let round = || DType::parse(op.strip_prefix("round_")?).map(Op::Round);
+        let rounding = |prefix, how| DType::parse(op.strip_prefix(prefix)?).map(|d| Op::Round(d, how));
+        let round = || rounding("round_", Rounding::Fixed).or_else(|| rounding("local_", Rounding::Movable));
         let select = || (op == "select" && children.len() == 3).then_some(Op::Select);
         let found = select().or_else(call).or_else(fold).or_else(cast).or_else(round);
         found.map(|op| Term { op, children }).ok_or_else(|| format!("no term is called {op}"))

@@ -104,7 +104,7 @@ fn fits(from: &Pattern<Term>, types: &BTreeTypes) -> bool {
                 match (t.op, args) {
                     (term::Op::Call(f), Some(args)) => f.result(&args),
                     (term::Op::Select, Some(a)) => (a[0] == Ty::Bool && a[1] == a[2]).then(|| a[1]),
-                    (term::Op::Round(d), Some(a)) => (a[0] == d.compute()).then(|| a[0]),
+                    (term::Op::Round(d, _), Some(a)) => (a[0] == d.compute()).then(|| a[0]),
                     _ => None,
                 }
             }
@@ -465,8 +465,8 @@ fn equal_folds_are_one_class() {
         let v = at(&mut g, x, &i);
         let v = call(&mut g, Func::Exp, &[v]);
         let v = call(&mut g, Func::Div, &[v, sum]);
-        let v = g.add(ir::Expr::Round(DType::BF16, v), Ty::F32, Default::default());
-        let v = g.add(ir::Expr::Round(DType::BF16, v), Ty::F32, Default::default());
+        let v = g.add(ir::Expr::Round(DType::BF16, ir::Rounding::Fixed, v), Ty::F32, Default::default());
+        let v = g.add(ir::Expr::Round(DType::BF16, ir::Rounding::Fixed, v), Ty::F32, Default::default());
         define(&mut g, y, &ax, v);
     }
     let values = graph_to_egraph::build(&g, &[0, 1], false);

@@ -16,6 +16,7 @@ pub fn tensor(g: &mut Graph, name: &str, dtype: DType, dims: &[i64], role: Role)
         role,
         range: None,
         unique: false,
+        cast: false,
         strides: Vec::new(),
         align: 16,
         span: Span::default(),

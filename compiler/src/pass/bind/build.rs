@@ -95,7 +95,7 @@ pub fn round(g: &mut Graph, dtype: DType, e: ExprId, span: Span) -> ExprId {
     if let Some(v) = literal(g, e) {
         return g.add(Expr::Lit(host::round(v, dtype)), ty, span);
     }
-    g.add(Expr::Round(dtype, e), ty, span)
+    g.add(Expr::Round(dtype, Rounding::Fixed, e), ty, span)
 }
 
 pub fn select(g: &mut Graph, c: ExprId, a: ExprId, b: ExprId, span: Span) -> ExprId {

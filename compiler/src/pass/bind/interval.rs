@@ -160,7 +160,7 @@ impl Prover {
             }
             Expr::Call(..) => self.truth(g, e).map_or((0, 1), |b| (b as i128, b as i128)),
             Expr::Cast(a) if !g.ty(*a).is_float() => clamp(self.iv(g, *a), of_type(ty)),
-            Expr::Round(d, a) if d.is_int() && g.ty(*a).is_int() => clamp(self.iv(g, *a), of_dtype(*d)),
+            Expr::Round(d, _, a) if d.is_int() && g.ty(*a).is_int() => clamp(self.iv(g, *a), of_dtype(*d)),
             Expr::Select(c, a, b) => match self.truth(g, *c) {
                 Some(true) => self.iv(g, *a),
                 Some(false) => self.iv(g, *b),

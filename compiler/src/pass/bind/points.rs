@@ -88,7 +88,7 @@ impl Program {
                 let (lo, hi) = super::interval::of_type(ty);
                 Step::Clamp(self.add(g, p, a), lo as i64, hi as i64)
             }
-            Expr::Round(d, a) if d.is_int() => {
+            Expr::Round(d, _, a) if d.is_int() => {
                 let (lo, hi) = d.row().int_range;
                 Step::Clamp(self.add(g, p, a), lo, hi)
             }

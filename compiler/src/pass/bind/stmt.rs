@@ -36,6 +36,7 @@ pub fn tensor(name: &str, dtype: DType, dims: Vec<i64>, lo: Vec<i64>, role: Role
         role,
         range: None,
         unique: false,
+        cast: false,
         strides,
         align: 256,
         span,

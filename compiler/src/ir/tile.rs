@@ -37,8 +37,6 @@ pub struct Tile {
     pub join: u32,
     /// Bytes of shared memory through which results go to memory; 0: they are stored from registers.
     pub staging: u32,
-    /// Whether they go through the ring's stages of the first operand instead, which are free after a block's only tile.
-    pub in_ring: bool,
     /// Whether they go on as boxes; else lanes store them line by line.
     pub boxes: bool,
 }
@@ -320,12 +318,6 @@ impl fmt::Display for Tile {
             writeln!(f, "  clusters of {} share the terms of a tile and add their sums", self.join)?;
         }
         match self.split {
-            1 if self.in_ring => {
-                writeln!(
-                    f,
-                    "  map epilogue(accumulators) → shared, the first operand's stages, boxes → global"
-                )
-            }
             1 if self.staging > 0 => {
                 let as_ = if self.boxes { "boxes" } else { "lines" };
                 writeln!(f, "  map epilogue(accumulators) → shared, {} bytes, {as_} → global", self.staging)

@@ -485,7 +485,7 @@ fn build_hopper(
     e.line(cx.graph.span(shape.folds[0].fold));
     let join = (tile.join > 1).then(|| Join::new(e, tile));
     let main = HopperLoop::new(e, h);
-    let staging = h.output.as_ref().map(|o| Staging::new(e, tile, o, main.first_stages()));
+    let staging = h.output.as_ref().map(|o| Staging::new(e, tile, o));
     let params: Vec<_> = work.iter().map(|&w| e.pointer(w, true)).collect();
     let epilogue = Epilogue { shape, tile };
     let list = list.map(|l| e.pointer(l, false));

@@ -426,7 +426,6 @@ fn empty(wishes: &Wishes) -> Tile {
         shared_bytes: 0,
         resident: None,
         staging: 0,
-        in_ring: false,
         boxes: false,
         tail: None,
         join: 1,

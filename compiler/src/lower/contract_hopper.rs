@@ -10,11 +10,12 @@ use super::contract_border::Border;
 use super::contract_operand::{Ground, Source};
 use super::contract_pattern::{self, ContractShape, Contraction, Digit};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
+use super::hopper_cost::{BLOCKS, FEW_STEPS, LINES, MEMORY, PER_NANOSECOND, second, through_shared};
 use super::hopper_gather::{self, Boxes, Form, LINE, Terms};
 use super::hopper_scales::Scales;
 use super::hopper_store::{Lines, Output};
 use super::{Refusal, contract_codes, contract_few, contract_operand, contract_tail};
-use super::{hopper_join, hopper_pixels, hopper_ragged};
+use super::{hopper_cost, hopper_join, hopper_pixels, hopper_ragged};
 use crate::ir::graph::{Graph, TensorId, Word};
 use crate::ir::program::BufferId;
 use crate::ir::tile::*;
@@ -31,18 +32,8 @@ const LEAST_LARGER: i64 = 128;
 /// 28.4 with three), or copies are its time.
 const ENOUGH: u32 = 3;
 const LEAST_TERMS: i64 = 128;
-/// Bytes a nanosecond that are read from memory by a whole product, its start included.
-const MEMORY: f64 = 3600.0;
-/// Products of a step and a result in a nanosecond: a step of 128 × 256 takes 730 of them.
-const PER_NANOSECOND: f64 = (128 * 256) as f64 / 730.0;
 /// Rows and columns from which any terms are enough.
 const LEAST_WIDE: i64 = 128;
-
-/// A line of a copy, as the products of so many results and a step: about 0.4 of them a cycle.
-const LINES: f64 = 80.0;
-
-/// Steps of a tile that is mostly way out.
-const FEW_STEPS: i64 = 2;
 
 /// Accumulators that a thread has room for, where so many warpgroups multiply.
 fn room(groups: u32) -> u32 {
@@ -189,14 +180,14 @@ pub(super) fn choose_by(
     let question =
         Question { ground, c, target, wishes, kind, terms, a, b, lines: lies, scales: scales_of, joins };
     let Some(draft) = pick(&question)? else { return Ok(None) };
-    let room = if draft.in_ring { u32::MAX } else { draft.staging };
-    let output = lines.filter(|_| room > 0).and_then(|l| l.output((draft.m, draft.n), draft.groups, room));
+    let staged = lines.filter(|_| draft.staging > 0);
+    let output = staged.and_then(|l| l.output((draft.m, draft.n), draft.groups, draft.staging));
     let terms = all[0].terms.clone();
     let line = terms.line;
-    let boxes = |o: &Boxes, rows: u32| o.clone().with_rows(rows, line);
+    let boxes = |o: &Boxes, rows: u32, shares: u32| o.clone().with_rows(rows, line, shares);
     let (of_a, of_b) = if draft.across { (draft.cluster, 1) } else { (1, draft.cluster) };
-    let a = halves(boxes(&all[0].a, draft.m / of_a), copies);
-    let b = all.iter().flat_map(|o| halves(boxes(&o.b, draft.n / of_b), copies)).collect::<Vec<_>>();
+    let a = halves(boxes(&all[0].a, draft.m, of_a), copies);
+    let b = all.iter().flat_map(|o| halves(boxes(&o.b, draft.n, of_b), copies)).collect::<Vec<_>>();
     let tile = tile(ground, wishes, &draft, kind, &terms, &a[0], &b)?;
     let folds = all.iter().map(|o| o.choice.clone()).collect();
     let (note, cost) = (None, draft.cost);
@@ -259,8 +250,6 @@ pub(super) struct Draft {
     /// Bytes through which results are stored, and whether as boxes.
     pub staging: u32,
     pub boxes: bool,
-    /// Whether the ring's stages of the first operand are their staging tiles, once the only tile is done.
-    pub in_ring: bool,
     pub resident: Option<u32>,
     /// Whose last wave is shared.
     pub tail: Option<Tail>,
@@ -271,29 +260,6 @@ pub(super) struct Draft {
     pub across: bool,
     pub cost: f64,
 }
-
-/// (rows, columns, warpgroups that multiply, share of the tensor cores' speed that the tile reaches).
-const BLOCKS: [(u32, u32, u32, f64); 19] = [
-    (128, 256, 2, 1.0),
-    (128, 240, 2, 0.99),
-    (128, 224, 2, 0.98),
-    (128, 208, 2, 0.97),
-    (128, 192, 2, 0.96),
-    (128, 176, 2, 0.945),
-    (128, 160, 2, 0.93),
-    (256, 128, 2, 0.98),
-    (192, 128, 3, 0.93),
-    (128, 144, 2, 0.915),
-    (128, 128, 2, 0.90),
-    (128, 112, 2, 0.84),
-    (128, 96, 2, 0.76),
-    (256, 64, 2, 0.70),
-    (128, 64, 2, 0.62),
-    (64, 256, 1, 0.70),
-    (64, 192, 1, 0.65),
-    (64, 128, 1, 0.55),
-    (64, 64, 1, 0.38),
-];
 
 /// The best tile that fits the settings, if this main loop is the right one.
 fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
@@ -341,15 +307,25 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
     let read =
         (batch * (rows + columns * kind.folds as i64) * c.terms()) as f64 * bytes / MEMORY * PER_NANOSECOND;
     // Sums over several axes may read an element again and again (windows), and wait for memory less.
-    let streamed = |time: f64| if c.k.len() == 1 { time.max(read + 0.1 * time) } else { time };
+    let streamed =
+        |time: f64, last: f64| if c.k.len() == 1 { time.max(read + 0.1 * time + last) } else { time };
     let mut best: Option<(f64, Draft)> = None;
     // The instructions of integers take columns in steps of 16.
     let unit = if c.ty == Ty::I32 { 16 } else { 8 };
     let own: Vec<u32> = n.map_or(vec![], |n| vec![n as u32]);
-    let wished = own.iter().flat_map(|&n| [(64, n, 1, 0.5), (128, n, 2, 0.9)]);
-    let wished =
-        wished.filter(|w| w.1.is_multiple_of(unit) && w.1 <= 256 && !BLOCKS.iter().any(|b| b.1 == w.1));
-    for (bm, bn, wg, speed) in BLOCKS.into_iter().chain(wished) {
+    let all = terms.steps();
+    // Step costs were measured with one plain sum of 16-bit elements.
+    let plain = kind.folds == 1
+        && !kind.promote
+        && kind.dtypes[0].bits() == 16
+        && shape.selector.is_none()
+        && batch == 1;
+    let tabled = windows || all <= FEW_STEPS || !plain;
+    let blocks = hopper_cost::blocks(q, tabled);
+    let wished = own.iter().flat_map(|&n| [(64, n, 1, 0.5), (128, n, 2, 0.9), (256, n, 2, 0.9)]);
+    let wished = wished.filter(|w| w.1.is_multiple_of(unit) && w.1 <= 256);
+    let wished: Vec<_> = wished.filter(|w| !blocks.iter().any(|b| (b.0, b.1) == (w.0, w.1))).collect();
+    for (bm, bn, wg, speed) in blocks.into_iter().chain(wished) {
         let fits = m.is_none_or(|m| m == bm as i64)
             && n.is_none_or(|n| n == bn as i64)
             && groups.is_none_or(|g| g == wg as i64)
@@ -357,7 +333,6 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             && bm / wg * bn * kind.folds / 128 * if kind.promote { 2 } else { 1 } <= room(wg)
             && (kind.folds == 1 || bm / wg == 64 && bn * kind.folds <= 256)
             && scales.is_none_or(|s| s.takes(bn));
-        let all = terms.steps();
         let slow = all > FEW_STEPS && (a.straddles() || b.straddles());
         if !fits {
             continue;
@@ -365,7 +340,13 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
         let tiles = batch * ((rows + bm as i64 - 1) / bm as i64) * ((columns + bn as i64 - 1) / bn as i64);
         let free = (target.sms as i64 / tiles.max(1)).min(all / 8).clamp(1, 32);
         let own_split = split;
-        for (split, join) in shares(split.map(|s| s.min(all)), free, tiles, bn, target, q.joins) {
+        let shared = shares(split.map(|s| s.min(all)), free, tiles, bn, target, q.joins);
+        let pairs = if tabled || cluster.is_some() {
+            vec![None]
+        } else {
+            vec![Some((1, false)), Some((2, false)), Some((2, true))]
+        };
+        for ((split, join), pair) in shared.into_iter().flat_map(|s| pairs.iter().map(move |&p| (s, p))) {
             if !terms.ragged.is_empty() && (split, join) != (1, 1) {
                 continue;
             }
@@ -374,7 +355,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             // Beside the stages that are asked for, or enough of them.
             let limit = limit.saturating_sub(hopper_join::bytes(bm, bn, join));
             let alone = shape.selector.is_some() || !groups_fill(wg);
-            let own = if alone || join > 1 { cluster.or(Some((1, false))) } else { cluster };
+            let own = if alone || join > 1 { cluster.or(Some((1, false))) } else { cluster.or(pair) };
             let many = slow || tiles * parts >= target.sms as i64;
             let sides = [(rows, bm), (columns, bn)];
             // The first operand is shared where its lines straddle sectors, which is a block's time, and not the second's.
@@ -382,7 +363,10 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
                 a.lines(bm / of_a) + b.lines(b.copied_rows(bn) * kind.folds / of_b)
             };
             let first = slow && lines_of((2, 1)) < lines_of((1, 2));
-            let Some((cluster, across)) = clustered(own, sides, (many, first), [a, b], target) else {
+            if pair.is_some_and(|p| p.0 > 1 && !many) {
+                continue;
+            }
+            let Some((cluster, across)) = clustered(q, own, sides, (many, first)) else {
                 continue;
             };
             let along = |side: usize, by: bool| {
@@ -400,15 +384,9 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let fit = |staging: u32| limit.saturating_sub(staging) / stage;
             let wanted = stages.map_or(3, |s| s as u32);
             let staged = |staging: u32| stages.map_or(fit(staging).min(6), |s| s as u32);
-            // After a block's only tile its ring is free. Where several lines of a row, or lines of fewer than 128 bytes, lie in a
-            // stage, a warpgroup's piece would reach into what another one reads.
-            let line = terms.step * a.map.dtype.bits() as i64 / 8;
-            let own_rows = terms.slabs() == 1 && line == LINE as i64;
-            let free = |o: &Output| own_rows && o.fits_ring(a.map.dtype, (bm / wg, bn), staged(0));
-            let in_ring = resident.is_none() && kind.parts() == 1 && output.as_ref().is_some_and(free);
             let boxes = output.as_ref().is_some_and(|o| o.boxes);
             let staging = output.map_or(0, |o| o.bytes(wg));
-            let staging = if !in_ring && fit(staging) >= wanted { staging } else { 0 };
+            let staging = if fit(staging) >= wanted { staging } else { 0 };
             let count = staged(staging);
             if count > fit(staging) || count < 2 {
                 continue;
@@ -425,11 +403,25 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let (of_a, of_b) = if across { (cluster, 1) } else { (1, cluster) };
             let copied = lines_of((of_a, of_b));
             let step = match slow {
+                _ if !tabled => {
+                    let of_block = bm + b.copied_rows(bn) * kind.folds;
+                    let straddling = a.straddles() || b.straddles();
+                    hopper_cost::step(bm, bn * kind.folds, (of_block, copied), straddling)
+                }
                 true => products.max(LINES * (copied * kind.parts()) as f64),
                 false if windows => products.max(through_shared(bm, bn * kind.folds)),
                 false => products,
             };
-            let time = |steps: i64| step * (steps + 6) as f64;
+            let (start, way_out) = match tabled {
+                true => (0.0, 6.0 * step),
+                false => {
+                    let of_block = bm + b.copied_rows(bn) * kind.folds;
+                    let way_out = hopper_cost::way_out(bm, bn, staging > 0, boxes);
+                    // The way out of a block's last tile has nothing beside it.
+                    (hopper_cost::start(of_block) + way_out, way_out)
+                }
+            };
+            let time = |steps: i64| step * steps as f64 + way_out;
             let one = time(steps);
             let extra = if split > 1 { second(split * batch * rows * columns) } else { 0.0 };
             // Steps of windows take less than counted beside it: 1024 → 512, 4×32² took 57 µs in whole sums, 70 in halves.
@@ -437,7 +429,9 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let extra = extra + hopper_join::nanoseconds(bm, bn, join) * PER_NANOSECOND;
             // A tile makes a pass for each choice of its rows: one more for each border between groups.
             let passes = 1.0 + b.choices().map_or(0.0, |n| (n * bm as i64) as f64 / rows as f64);
-            let mut cost = streamed(waves as f64 * one * passes) + extra;
+            // What is read last is still to be multiplied and stored.
+            let last = if tabled { 0.0 } else { step + way_out };
+            let mut cost = streamed(start + waves as f64 * one * passes, last) + extra;
             // Sums of the last wave's tiles may be shared, unless the settings say how many share one.
             let may = parts == 1 && own_split.is_none() && kind.folds == 1 && c.ty == Ty::F32;
             let may = may && terms.ragged.is_empty();
@@ -446,8 +440,8 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             let tail = tail.and_then(|n| contract_tail::of(work, n as i64, steps).map(|t| (t, n as i64)));
             let tail = tail.and_then(|(t, n)| {
                 let parts = t.parts(work) * (cluster * bm * bn) as i64;
-                let whole = (t.first / n) as f64 * one;
-                let shared = streamed(whole + time((steps + t.split - 1) / t.split)) + second(parts);
+                let whole = start + (t.first / n) as f64 * one;
+                let shared = streamed(whole + time((steps + t.split - 1) / t.split), last) + second(parts);
                 let better = shared < cost && parts < 1 << 30;
                 cost = if better { shared } else { cost };
                 better.then_some(t)
@@ -462,7 +456,6 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
                     split,
                     staging,
                     boxes,
-                    in_ring,
                     resident,
                     tail,
                     join,
@@ -475,8 +468,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
         }
     }
     if let (None, Some((n, _))) = (&best, cluster.filter(|c| c.0 > 1)) {
-        let why =
-            format!("no block of this product goes in clusters of {n}: its tiles must come in such groups");
+        let why = format!("no block of this product goes in clusters of {n}: its tiles must be as many");
         return Err(wishes.refuse("cluster", &shape.axes[shape.m[0].out].name, &why));
     }
     Ok(best.map(|b| b.1))
@@ -527,26 +519,11 @@ pub(super) fn clusters_fit(q: &Question, clusters: i64, blocks: i64) -> bool {
     q.target.clusters && fits(q.target, clusters, blocks)
 }
 
-/// What a second kernel that adds so many partial sums costs, as the products of that many results and steps.
-fn second(partials: i64) -> f64 {
-    /// A launch in nanoseconds, and bytes that are moved in one.
-    const LAUNCH: f64 = 3500.0;
-    const RATE: f64 = 4500.0;
-    PER_NANOSECOND * (LAUNCH + (8 * partials) as f64 / RATE)
-}
-
 /// The blocks (or clusters) that take tile after tile: one for each multiprocessor, if there are more tiles.
 fn resident(wishes: &Wishes, tiles: i64, cluster: u32, target: &Target) -> Result<Option<u32>, Refusal> {
     let most = wishes.persistent(target.sms)?.map(|n| (n / cluster as i64).max(1));
     let tiles = tiles / cluster as i64;
     Ok(most.filter(|&n| tiles > n && tiles < 1 << 30).map(|n| n as u32))
-}
-
-/// What a step costs shared memory, as products: copies write both operands' lines once, and each instruction of 64 rows
-/// reads its rows and all columns, 128 bytes a cycle, in which 32 products of a step are made.
-fn through_shared(rows: u32, columns: u32) -> f64 {
-    let (written, read) = (rows + columns, rows / 16 * (16 + columns / 4));
-    32.0 * (written + read) as f64
 }
 
 /// Whether a block fills its multiprocessor's tensor cores, so that sharing copies is worth waiting for each other.
@@ -558,23 +535,20 @@ fn groups_fill(groups: u32) -> bool {
 /// cannot), else two along the rows where tiles come in pairs and there are `many` of them, or along the columns where they
 /// share the `first` operand better. `sides`: points and block.
 fn clustered(
+    q: &Question,
     wished: Option<(i64, bool)>,
     sides: [(i64, u32); 2],
     (many, first): (bool, bool),
-    [a, b]: [&Boxes; 2],
-    target: &Target,
 ) -> Option<(u32, bool)> {
-    let windows = a.map.pixels.is_some() || b.map.pixels.is_some();
+    let (a, b, target) = (q.a, q.b, q.target);
     let can = |n: u32, across: bool| {
         let (along, shared) = if across { (1, (a, sides[0].1)) } else { (0, (b, sides[1].1)) };
         let (operand, rows) = shared;
         let tiles = (sides[along].0 + sides[along].1 as i64 - 1) / sides[along].1 as i64;
-        // A part has whole atoms of 8 lines, or whole boxes of 64 rows.
-        let unit = n * if operand.k_major { 8 } else { 64 };
-        // Copies of windows take long enough to be worth a block without a tile.
-        let pairs = tiles % n as i64 == 0 || windows && tiles > n as i64;
+        // One cluster may have a block without a tile.
+        let pairs = tiles >= n as i64;
         let copied = operand.map.pixels.is_some() || operand.digits.is_empty();
-        pairs && copied && rows.is_multiple_of(unit)
+        pairs && copied && operand.shared(rows, q.terms.line, n)
     };
     let even = |side: (i64, u32)| (side.0 + side.1 as i64 - 1) / side.1 as i64 % 2 == 0;
     // What windows lie along rows are shared where that was seen to help.
@@ -663,7 +637,6 @@ fn tile(
         cluster: d.cluster,
         across: d.across,
         staging: d.staging,
-        in_ring: d.in_ring,
         boxes: d.boxes,
         tail: d.tail,
         join: d.join,

@@ -209,7 +209,17 @@ fn split_f32() {
 #[test]
 fn every_block() {
     let plan = matmul(BF16, (72, 136, 72), NT);
-    let blocks = [(128, 256), (128, 192), (256, 128), (128, 64), (64, 256), (64, 128), (128, 88)];
+    let blocks = [
+        (128, 256),
+        (128, 192),
+        (256, 128),
+        (128, 64),
+        (64, 256),
+        (64, 128),
+        (128, 88),
+        (256, 168),
+        (256, 192),
+    ];
     for (m, n) in blocks {
         hopper_as(&plan, &with(Schedule::default(), "y", &[("block", "m", m), ("block", "n", n)]));
     }
@@ -302,6 +312,18 @@ fn blocks_of_a_cluster_share_copies() {
     );
     shares(&matmul(F16, (256, 192, 136), NT), &pairs(128, 96, &[("persistent", "", 2)]));
     shares(&matmul(BF16, (128, 64, 264), NT), &pairs(64, 64, &[("split", "k", 2)]));
+    // Copies of 64 along the rows are shared by terms, whatever the columns: one and two of a block's are for nothing.
+    for (m, layout) in [(248, LAYOUTS[1]), (250, LAYOUTS[1]), (248, LAYOUTS[3])] {
+        shares(&matmul(BF16, (m, 184, 136), layout), &pairs(128, 144, &[("persistent", "", 2)]));
+        shares(&matmul(F16, (m, 168, 200), layout), &pairs(128, 80, &[("stages", "", 2)]));
+    }
+    // Three tiles are two pairs, of which one has a block without a tile.
+    for (layout, m, n) in [(NT, 264, 200), (LAYOUTS[1], 296, 136), (LAYOUTS[2], 264, 131)] {
+        shares(&matmul(BF16, (m, n, 136), layout), &pairs(128, 128, &[]));
+        shares(&matmul(BF16, (m, n, 200), layout), &pairs(128, 64, &[("persistent", "", 2)]));
+    }
+    let four = with(pairs(64, 80, &[]), "y", &[("cluster", "m", 4)]);
+    hopper_as(&matmul(BF16, (250, 72, 200), LAYOUTS[1]), &four);
     let four = with(pairs(64, 64, &[]), "y", &[("cluster", "m", 4)]);
     hopper_as(&matmul(BF16, (250, 72, 200), NT), &four);
 }
@@ -328,6 +350,8 @@ fn blocks_of_a_cluster_share_the_first_operand() {
     }
     shares(&matmul(F16, (136, 200, 136), NT), &pairs(256, 64, &[("persistent", "", 2)]));
     shares(&matmul(BF16, (64, 128, 264), NT), &pairs(64, 64, &[("split", "k", 2)]));
+    shares(&matmul(BF16, (72, 184, 136), LAYOUTS[3]), &pairs(64, 64, &[]));
+    shares(&matmul(BF16, (72, 323, 3000), NT), &pairs(64, 64, &[("persistent", "", 4)]));
     // Three tiles by two clusters: the last wave's sums are shared.
     shares(&matmul(BF16, (130, 250, 3000), NT), &pairs(64, 128, &[("persistent", "", 4)]));
     shares(&gated((136, 128, 72), NT, DType::BF16), &pairs(128, 64, &[]));
@@ -343,8 +367,8 @@ fn clusters_that_cannot_be_are_refused() {
         let refusal = refusal.expect_err("a cluster that cannot be");
         assert!(refusal.message.contains(why), "{}", refusal.message);
     };
-    refused((384, 256, 256), &[("cluster", "m", 2), ("block", "m", 128)], "tiles must come");
-    refused((256, 384, 256), &[("cluster", "n", 2), ("block", "n", 128)], "tiles must come");
+    refused((128, 256, 256), &[("cluster", "m", 2), ("block", "m", 128)], "tiles must be as many");
+    refused((256, 128, 256), &[("cluster", "n", 2), ("block", "n", 128)], "tiles must be as many");
     refused((256, 256, 256), &[("cluster", "k", 2)], "along the sides");
     refused((256, 256, 256), &[("cluster", "n", 2), ("cluster", "m", 2)], "other operand's copies");
     refused((256, 256, 256), &[("cluster", "m", 3)], "1, 2, 4 or 8");
@@ -472,33 +496,6 @@ fn what_is_missing_when_storing_is_found() {
 fn tile_of(plan: &Plan, schedule: &Schedule) -> crate::ir::tile::Tile {
     let tiles = crate::lower::tiles(plan, target("sm_90a"), schedule).expect("it lowers");
     tiles.into_iter().find_map(|t| t.2).expect("a tile")
-}
-
-#[test]
-fn results_of_an_only_tile_go_out_through_its_ring() {
-    let asked = with(Schedule::default(), "y", &[("block", "m", 128), ("block", "n", 144)]);
-    for (dtype, layout) in LAYOUTS.into_iter().flat_map(|l| [(F16, l), (BF16, l)]) {
-        let plan = matmul(dtype, (136, 152, 264), layout);
-        assert!(tile_of(&plan, &asked).in_ring);
-        hopper_as(&plan, &asked);
-    }
-    // Two stages hold two pieces; blocks that take more tiles, other types and odd lines go out as before.
-    let plan = matmul(BF16, (136, 152, 264), NT);
-    assert!(!tile_of(&plan, &with(asked.clone(), "y", &[("stages", "", 2)])).in_ring);
-    assert!(!tile_of(&plan, &with(asked.clone(), "y", &[("persistent", "", 2)])).in_ring);
-    assert!(!tile_of(&matmul((DType::BF16, DType::BF16, DType::F32), (136, 152, 264), NT), &asked).in_ring);
-    assert!(!tile_of(&matmul(BF16, (136, 151, 264), NT), &asked).in_ring);
-    // A warp's results lie where others' products read.
-    let plan = matmul(BF16, (64, 128, 192), LAYOUTS[2]);
-    let settings = [("warpgroups", "", 1), ("block", "m", 64), ("block", "n", 128)];
-    let kind = changed_of(&plan, &settings, &|stmts| {
-        let products = |s: &Simt| op(s) == Some(Intrinsic::WgmmaWait(0));
-        let meets = |s: &Simt| matches!(op(s), Some(Intrinsic::NamedBarrier { .. }));
-        if let (true, Some(at)) = (stmts.iter().any(products), stmts.iter().position(meets)) {
-            stmts.remove(at);
-        }
-    });
-    assert_eq!(kind, sim::Kind::Race);
 }
 
 #[test]

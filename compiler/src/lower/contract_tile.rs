@@ -331,7 +331,7 @@ fn build(
     let name = wishes.kernel.to_string();
     let swizzle = wishes.swizzle()?;
     let (m, n) = sides;
-    let (resident, staging, in_ring, cluster) = (None, 0, false, 1);
+    let (resident, staging, cluster) = (None, 0, 1);
     let tile = Tile {
         name,
         batch,
@@ -345,7 +345,6 @@ fn build(
         shared_bytes,
         resident,
         staging,
-        in_ring,
         boxes: false,
         cluster,
         tail: None,

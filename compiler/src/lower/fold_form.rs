@@ -214,7 +214,6 @@ fn tile(k: &PlanKernel, chain: &Chain, layout: Layout, target: &Target) -> Tile 
         resident: None,
         cluster: 1,
         staging: 0,
-        in_ring: false,
         boxes: false,
         tail: None,
         join: 1,

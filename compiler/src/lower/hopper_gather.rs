@@ -171,16 +171,22 @@ impl Boxes {
         self.map.dims.get(at).copied()
     }
 
-    /// The number of rows of a block is chosen after all else.
-    pub fn with_rows(mut self, block: u32, line: i64) -> Boxes {
+    /// The number of rows of a block, and how many blocks of a cluster copy a share each, are chosen after all else: shares are of
+    /// the rows, or of a line's terms where a copy has 64 rows.
+    pub fn with_rows(mut self, block: u32, line: i64, shares: u32) -> Boxes {
         if self.k_major {
-            self.map.extent[1] = block;
+            self.map.extent[1] = block / shares;
             self.map.extent[0] = line as u32;
         } else {
             self.map.extent[0] = 64;
-            self.map.extent[1] = line as u32;
+            self.map.extent[1] = line as u32 / shares;
         }
         self
+    }
+
+    /// Whether so many blocks may copy a share each of so many rows: shares are whole atoms of 8 lines.
+    pub fn shared(&self, rows: u32, line: i64, shares: u32) -> bool {
+        if self.k_major { rows.is_multiple_of(8 * shares) } else { line % (8 * shares as i64) == 0 }
     }
 }
 

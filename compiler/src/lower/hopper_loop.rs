@@ -121,11 +121,6 @@ impl<'x> HopperLoop<'x> {
         main
     }
 
-    /// The first operand's stages, and the bytes of one.
-    pub fn first_stages(&self) -> (SharedId, u32) {
-        (self.a.shared, self.a.bytes)
-    }
-
     fn stages(&self) -> u32 {
         self.tile.folds[0].stages
     }

@@ -21,7 +21,7 @@ pub struct Operand<'x> {
     pub bytes: u32,
     /// Rows of the block, of each part.
     rows: u32,
-    /// Blocks of the cluster that copy a share of the rows each, for all.
+    /// Blocks of the cluster that copy a share each for all: of the rows, or of a line's terms where the rows are contiguous.
     shares: u32,
     /// Bytes of a line of terms.
     line: u32,
@@ -114,9 +114,14 @@ impl<'x> Operand<'x> {
 
     /// The first row of this block's share.
     pub fn first(&self) -> Expr {
+        if self.boxes.k_major { self.share(self.rows) } else { lit32(0) }
+    }
+
+    /// The first of this block's share of so many rows, or terms.
+    fn share(&self, all: u32) -> Expr {
         match self.shares as i64 {
             1 => lit32(0),
-            n => times(modulo(Expr::Special(Special::BlockX), n), (self.rows / self.shares) as i64),
+            n => times(modulo(Expr::Special(Special::BlockX), n), (all / self.shares) as i64),
         }
     }
 
@@ -132,14 +137,19 @@ impl<'x> Operand<'x> {
             None if self.shares > 1 => Intrinsic::TmaMulticast { map, rank },
             None => Intrinsic::TmaLoad { map, rank },
         };
-        let rows = self.rows / self.shares;
+        let k_major = self.boxes.k_major;
+        let rows = if k_major { self.rows / self.shares } else { self.rows };
         let first = self.first();
+        let terms = if k_major { lit32(0) } else { self.share(self.line / self.size) };
+        let inner = plus(known.inner.clone(), terms.clone());
+        let known = &Known { inner, outer: known.outer.clone(), ..*known };
         for i in 0..self.boxes.count(rows) {
-            let across =
-                if self.boxes.k_major { self.all_rows() * self.line } else { self.line / self.size * LINE };
+            let across = if k_major { self.all_rows() * self.line } else { self.line / self.size * LINE };
             let within = (slab * across + i * 64 * LINE + self.part_offset(part as u32)) / self.size;
             let elements = plus(times(slot.clone(), (self.bytes / self.size) as i64), lit32(within as i32));
-            let own = times(first.clone(), (self.rows_offset() / 64 / self.size) as i64);
+            // Either way a line of it is for a row or for a term.
+            let own = plus(first.clone(), terms.clone());
+            let own = times(own, (self.rows_offset() / 64 / self.size) as i64);
             let to = Expr::SharedAddr(self.shared, Box::new(plus(elements, own)));
             let mut args = vec![to, full.clone()];
             args.extend(self.boxes.coords.iter().map(|c| {

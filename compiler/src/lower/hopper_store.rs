@@ -5,8 +5,7 @@
 //! written by `stmatrix`, others in pairs. Chunks of 16 bytes are swizzled as the tensor map says, so that neither
 //! side meets bank conflicts.
 //!
-//! Before a tile that another piece has used is written again, its leader waits until the store has read it. Where a block has
-//! but one tile, the first operand's stages, which nothing fills again, are the staging tiles: one a piece.
+//! Before a tile that another piece has used is written again, its leader waits until the store has read it.
 //!
 //! Results whose lines begin anywhere (an odd pitch) are no boxes. Each warp then stores its own 16 rows from the staging
 //! tile (`hopper_lanes`), a line with neighbouring lanes, which from the instructions' layout would be eight lines at once.
@@ -16,7 +15,7 @@ use super::contract_epilogue::{Epilogue, Point, define, unrolled, when};
 use super::contract_mma::Accumulators;
 use super::contract_operand::Ground;
 use super::contract_pattern::{ContractShape, Digit};
-use super::hopper_gather::{LINE, flat_step};
+use super::hopper_gather::flat_step;
 use super::hopper_loop::call;
 use super::hopper_ring::ATOM;
 use super::scalar::{Emit, cast, cmp, int_op, lit32};
@@ -145,18 +144,6 @@ impl Lines {
 }
 
 impl Output {
-    /// Whether pieces of a warpgroup's `rows` and a block's columns fit the stages of the first operand, which has lines of
-    /// the same bytes and 64 rows, as a piece has.
-    pub fn fits_ring(&self, dtype: DType, (rows, columns): (u32, u32), stages: u32) -> bool {
-        let pieces = columns.div_ceil(self.columns);
-        let piece = ROWS * LINE;
-        self.boxes
-            && self.map.dtype == dtype
-            && self.map.bytes() == piece
-            && rows == ROWS
-            && pieces <= stages.min(4)
-    }
-
     /// Bytes of the staging tiles of all warpgroups.
     pub fn bytes(&self, groups: u32) -> u32 {
         groups * self.slots * self.map.bytes()
@@ -168,8 +155,6 @@ pub struct Staging<'x> {
     pub(super) output: &'x Output,
     pub(super) tile: &'x Tile,
     pub(super) shared: SharedId,
-    /// Elements from a stage of the ring to the next, where those are the staging tiles.
-    ring: Option<i64>,
     /// Of the result, where it is stored as boxes.
     map: Option<ParamId>,
     groups: u32,
@@ -187,20 +172,16 @@ pub(super) struct Piece<'p> {
 }
 
 impl<'x> Staging<'x> {
-    /// `ring`: the first operand's stages, and the bytes of one.
-    pub fn new(e: &mut Emit, tile: &'x Tile, output: &'x Output, ring: (SharedId, u32)) -> Staging<'x> {
+    pub fn new(e: &mut Emit, tile: &'x Tile, output: &'x Output) -> Staging<'x> {
         let Arrange::Groups { m: groups } = tile.arrange else {
             unreachable!("`contract_hopper` makes these tiles alone")
         };
         let dtype = output.map.dtype;
         let len = output.bytes(groups) * 8 / dtype.bits();
-        let (shared, ring) = match tile.in_ring {
-            true => (ring.0, Some((ring.1 * 8 / dtype.bits()) as i64)),
-            false => (e.kernel.shared("staging", dtype, len, ATOM), None),
-        };
+        let shared = e.kernel.shared("staging", dtype, len, ATOM);
         let map = || e.tensor_map(output.tensor, None, "out_map", output.map.clone());
         let map = output.boxes.then(map);
-        Staging { output, tile, shared, ring, map, groups }
+        Staging { output, tile, shared, map, groups }
     }
 
     fn parts(&self) -> u32 {
@@ -227,10 +208,6 @@ impl<'x> Staging<'x> {
         if self.tile.resident.is_some() && self.map.is_some() {
             // The tile before may still be read.
             self.finish(e);
-            self.meet(e, group);
-        }
-        if self.ring.is_some() {
-            // Other warps' products have read what this one's results go to.
             self.meet(e, group);
         }
         let acc = &e.kernel.arrays[accs[0].0 as usize];
@@ -322,12 +299,8 @@ impl<'x> Staging<'x> {
     /// The first element of a piece's staging tile.
     pub(super) fn start(&self, p: &Piece) -> Expr {
         let group = int_op(IntOp::Sub, p.group.clone(), lit32(1));
-        let piece = (ROWS * self.output.columns) as i64;
-        if let Some(stage) = self.ring {
-            return plus(times(p.slot.clone(), stage), times(group, piece));
-        }
         let slot = plus(times(group, self.output.slots as i64), p.slot.clone());
-        times(slot, piece)
+        times(slot, (ROWS * self.output.columns) as i64)
     }
 
     fn send(&self, e: &mut Emit, map: ParamId, p: &Piece) {

@@ -58,6 +58,7 @@ mod fold_scores;
 mod forced;
 mod home;
 mod hopper_codes;
+mod hopper_cost;
 mod hopper_gather;
 mod hopper_index;
 mod hopper_join;

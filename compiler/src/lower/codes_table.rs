@@ -48,6 +48,11 @@ fn magic(dtype: DType) -> f32 {
 }
 
 impl<'x> Table<'x> {
+    /// Without a place in shared memory: constants are evaluated where they are asked for.
+    pub fn bare(codes: &'x Codes, shape: &'x ContractShape) -> Table<'x> {
+        Table { codes, shape, c: &shape.folds[0], shared: None, strides: [0; 3] }
+    }
+
     pub fn new(e: &mut Emit, codes: &'x Codes, shape: &'x ContractShape) -> Table<'x> {
         let (groups, rows) = (codes.groups, codes.rows() as i64);
         Table::with(e, codes, shape, [rows, 1, groups * rows])
@@ -79,7 +84,8 @@ impl<'x> Table<'x> {
         [w.zero, w.scale, w.shift].into_iter().flatten().collect()
     }
 
-    fn group(&self) -> i64 {
+    /// Terms of a group.
+    pub fn group(&self) -> i64 {
         if self.codes.weight.group == 0 { self.codes.terms } else { self.codes.weight.group }
     }
 
@@ -95,35 +101,47 @@ impl<'x> Table<'x> {
         let Some(table) = self.shared else { return };
         let (rows, groups) = (self.codes.rows() as i64, self.codes.groups);
         let (start, _) = super::contract_codes::starts(self.codes, place);
-        let (side, of) = self.side();
         let first = e.named("group0", Ty::I32, over(first.clone(), self.group()));
         let var = e.kernel.var("entry", Ty::I32);
         let body = e.block(|e| {
             let entry = Expr::Var(var);
             let (own, group) = (modulo(entry.clone(), rows), over(entry, rows));
             let row = plus(start.clone(), own.clone());
-            let row = int_op(IntOp::Min, row, lit32(side.points() as i32 - 1));
-            let row = e.named("row", Ty::I32, row);
             let term = times(plus(first.clone(), group.clone()), self.group());
-            let term = int_op(IntOp::Min, term, lit32(self.codes.terms as i32 - 1));
-            let term = e.named("term", Ty::I32, term);
-            let at = digits(e, side, of, &[row]);
-            let known = Known { batch: &place.batch, m: &[], n: &[] };
-            let known = if self.codes.first { Known { m: &at, ..known } } else { Known { n: &at, ..known } };
-            bind(e, self.shape, self.c.stmt, known);
-            e.bind_axis(self.codes.k, term, Ty::I32);
-            for (i, id) in self.constants().into_iter().enumerate() {
-                let v = e.value(id);
-                let v = if self.codes.weight.zero == Some(id) && i == 0 { self.minus(v) } else { v };
-                let v = e.named("v", Ty::F32, v);
-                let word = Expr::Pack2(self.codes.dtype, Box::new(v.clone()), Box::new(v));
+            for (i, v) in self.evaluate(e, place, row, term).into_iter().enumerate() {
                 let to = self.at(i, group.clone(), own.clone());
-                e.push(Stmt::Store(Mem::Shared(table), to, cast(Ty::I32, word)));
+                e.push(Stmt::Store(Mem::Shared(table), to, self.word(v)));
             }
         });
         let (hi, step) = (lit32((groups * rows) as i32), lit32(threads as i32));
         // Several loads are under way at once.
         e.push(Stmt::For { var, lo: thread, hi, step, unroll: Unroll::By(8), body });
+    }
+
+    /// The constants of a row of weights from some term on, or of the last there are.
+    pub fn evaluate(&self, e: &mut Emit, place: &Where, row: Expr, term: Expr) -> Vec<Expr> {
+        let (side, of) = self.side();
+        let row = int_op(IntOp::Min, row, lit32(side.points() as i32 - 1));
+        let row = e.named("row", Ty::I32, row);
+        let term = int_op(IntOp::Min, term, lit32(self.codes.terms as i32 - 1));
+        let term = e.named("term", Ty::I32, term);
+        let at = digits(e, side, of, &[row]);
+        let known = Known { batch: &place.batch, m: &[], n: &[] };
+        let known = if self.codes.first { Known { m: &at, ..known } } else { Known { n: &at, ..known } };
+        bind(e, self.shape, self.c.stmt, known);
+        e.bind_axis(self.codes.k, term, Ty::I32);
+        let value = |(i, id): (usize, ExprId)| {
+            let v = e.value(id);
+            let v = if self.codes.weight.zero == Some(id) && i == 0 { self.minus(v) } else { v };
+            e.named("v", Ty::F32, v)
+        };
+        self.constants().into_iter().enumerate().map(value).collect()
+    }
+
+    /// A constant as it stands in the table: both halves of a word.
+    pub fn word(&self, v: Expr) -> Expr {
+        let word = Expr::Pack2(self.codes.dtype, Box::new(v.clone()), Box::new(v));
+        cast(Ty::I32, word)
     }
 
     /// What is added to a code in its magic number: −(magic + zero).

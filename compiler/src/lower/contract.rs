@@ -25,8 +25,9 @@ use super::hopper_loop::{Around, HopperLoop, Steps};
 use super::hopper_store::Staging;
 use super::scalar::{Emit, add, cmp, int_of, int_op, lit32};
 use super::{
-    Lowering, MAX_GRID_X, Refusal, Schedule, contract_border, contract_bounds, contract_boxes, contract_few,
-    contract_pack, contract_padding, contract_phases, contract_regular, contract_select, contract_tail, map,
+    Lowering, MAX_GRID_X, Refusal, Schedule, codes_groups, contract_border, contract_bounds, contract_boxes,
+    contract_few, contract_pack, contract_padding, contract_phases, contract_regular, contract_select,
+    contract_tail, map,
 };
 use crate::ir::graph::{Graph, Stmt as GraphStmt, TensorId, Word};
 use crate::ir::plan::PlanKernel;
@@ -302,7 +303,7 @@ pub(super) fn codes_choice(
     }
     for shape_of in [shape.clone(), contract_few::turned(shape)] {
         let ground = Ground { graph: cx.graph, facts: &cx.facts, shape: &shape_of, home: &home };
-        if let Some(codes) = contract_codes::choose_groups(&ground, cx.target, wishes)? {
+        if let Some(codes) = codes_groups::choose(&ground, cx.target, wishes)? {
             *shape = shape_of;
             return Ok(Some(codes));
         }
@@ -323,6 +324,7 @@ fn lower_codes<'a>(
     let mut e = cx.emit(&k.name);
     e.kernel.grid = [(tile.split * tile.m.tiles() * tile.n.tiles()) as u32, 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
+    e.kernel.cluster = [tile.cluster, 1, 1];
     let work = workspaces(cx, &mut e, shape, tile);
     let place = locate(&mut e, shape, tile);
     e.line(cx.graph.span(shape.folds[0].fold));

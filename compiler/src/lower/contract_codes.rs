@@ -10,12 +10,12 @@
 //! groups of 32 terms or more; they are evaluated once a group into a table in shared memory. `code − zero` is exact in T, and
 //! one fused multiply-add rounds to T.
 
-use super::Refusal;
 use super::contract_coords::Place as Where;
 use super::contract_operand::{Ground, PlainRead, Source, fits, gcd};
 use super::contract_pattern::{ContractShape, Contraction, Digit, Factor};
 use super::contract_tile::{Choice, FoldChoice, Wishes};
 use super::hopper_gather::Form;
+use super::hopper_store::Output;
 use super::index::Facts;
 use crate::ir::graph::{Access, AxisId, Expr, ExprId, Graph, TensorId};
 use crate::ir::tile::*;
@@ -28,18 +28,12 @@ pub const CHUNK: i64 = 128;
 /// Warps of a block, and blocks of a multiprocessor (half for two tiles of a warp): while one waits, another computes.
 pub const WARPS: u32 = 8;
 pub const BLOCKS: i64 = 2;
-/// Terms of a stage of the loop of sm_90a: a line of 128 bytes of codes.
-pub const STEP: i64 = 256;
-/// Rows of the other operand that loop takes, and the rows of weights and the terms from which on. Fewer rows of the
-/// other operand are no slower in the older loop.
-const WIDE: std::ops::RangeInclusive<i64> = 9..=128;
-const LEAST_ROWS: i64 = 512;
 /// Rows of the other operand for which each lane streams its own codes, and terms of a segment of that loop.
 const MOST_STREAMED: i64 = 8;
 pub const STREAM_SEGMENT: i64 = 128;
-const LEAST_TERMS: i64 = 512;
-/// Rows of the other operand from which on weights are better dequantised once, for all tiles.
-const MOST_TOKENS: i64 = 256;
+/// The most rows of the other operand. Of how many on weights are better dequantised once, for all tiles, the plan's model
+/// says.
+pub const MOST_TOKENS: i64 = 4096;
 /// Rows of the other operand that a block takes at most.
 const MOST_COLUMNS: u32 = 64;
 
@@ -83,6 +77,8 @@ pub struct Codes {
     pub groups: i64,
     /// Blocks that share a multiprocessor.
     pub together: u32,
+    /// How the loop of sm_90a stores whole sums as boxes, where it can.
+    pub output: Option<Output>,
 }
 
 impl Codes {
@@ -107,14 +103,14 @@ impl Codes {
         self.choice.tile.folds[0].stages
     }
 
-    fn with(mut self, tile: Tile, c: &Contraction) -> Codes {
+    pub(super) fn with(mut self, tile: Tile, c: &Contraction) -> Codes {
         let folds = vec![FoldChoice { k: c.k.clone(), a: Source::Computed, b: Source::Computed }];
         self.choice = Choice { tile, folds };
         self
     }
 
     /// Constants of a group that stand in the table.
-    fn constants(&self) -> i64 {
+    pub(super) fn constants(&self) -> i64 {
         [self.weight.zero, self.weight.scale, self.weight.shift].iter().flatten().count() as i64
     }
 
@@ -188,64 +184,6 @@ pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Option<Codes
     })
 }
 
-/// The kernel of sm_90a for a shape whose A are the weights, if it is worth it or asked for.
-pub fn choose_groups(ground: &Ground, target: &Target, wishes: &Wishes) -> Result<Option<Codes>, Refusal> {
-    let shape = ground.shape;
-    let ([c], true) = (&shape.folds[..], target.wgmma && target.tma) else { return Ok(None) };
-    let [k] = &c.k[..] else { return Ok(None) };
-    let takes = c.ty == Ty::F32 && shape.selector.is_none() && ContractShape::points(&shape.batch) == 1;
-    if !takes || k.lo != 0 || k.extent <= 0 || k.extent % STEP != 0 {
-        return Ok(None);
-    }
-    let Some(asked) = Asked::of(shape, wishes)? else { return Ok(None) };
-    let points = |d: &[Digit]| ContractShape::points(d);
-    let few = points(&shape.n);
-    let asked_for = asked.any && (few >= *WIDE.start() || asked.groups_or_split);
-    let worth = few >= *WIDE.start() && points(&shape.m) >= LEAST_ROWS && k.extent >= LEAST_TERMS;
-    if few > *WIDE.end() || !(worth || asked_for) {
-        return Ok(None);
-    }
-    let Some(mut codes) = of_side(ground, wishes, c, true) else { return Ok(None) };
-    let tile = best_groups(ground, target, wishes, &mut codes, &asked);
-    Ok(tile.map(|t| codes.with(t, c)))
-}
-
-/// The settings that speak of the loop of sm_90a.
-struct Asked {
-    any: bool,
-    /// Only this loop has these.
-    groups_or_split: bool,
-    groups: Option<i64>,
-    split: Option<i64>,
-    stages: Option<i64>,
-}
-
-impl Asked {
-    /// `None`: there are others.
-    fn of(shape: &ContractShape, wishes: &Wishes) -> Result<Option<Asked>, Refusal> {
-        let settings = wishes.schedule.kernels.get(wishes.kernel);
-        let [row] = &shape.m[..] else { return Ok(None) };
-        let row = &shape.axes[row.out].name;
-        let known = |(key, axis): &(String, String)| match key.as_str() {
-            "warpgroups" | "stages" | "split" => true,
-            "block" => axis == row,
-            _ => false,
-        };
-        if settings.is_some_and(|s| !s.keys().all(known)) {
-            return Ok(None);
-        }
-        let block = wishes.int("block", row)?;
-        let groups = wishes.int("warpgroups", "")?;
-        let fits = block.is_none_or(|b| b % 64 == 0 && groups.is_none_or(|g| b == 64 * g));
-        let groups = groups.or(block.map(|b| b / 64));
-        let any = settings.is_some_and(|s| !s.is_empty());
-        let own = |key: &(String, String)| matches!(key.0.as_str(), "warpgroups" | "split");
-        let groups_or_split = settings.is_some_and(|s| s.keys().any(own));
-        let (split, stages) = (wishes.split()?, wishes.int("stages", "")?);
-        Ok(fits.then_some(Asked { any, groups_or_split, groups, split, stages }))
-    }
-}
-
 /// The settings that speak of the loop whose lanes stream their own codes.
 #[derive(Default)]
 struct StreamAsked {
@@ -273,7 +211,7 @@ impl StreamAsked {
     }
 }
 
-fn of_side(ground: &Ground, wishes: &Wishes, c: &Contraction, first: bool) -> Option<Codes> {
+pub(super) fn of_side(ground: &Ground, wishes: &Wishes, c: &Contraction, first: bool) -> Option<Codes> {
     let (g, shape, k) = (ground.graph, ground.shape, &c.k[0]);
     let (f, other) = if first { (&c.a, &c.b) } else { (&c.b, &c.a) };
     let (rows, tokens) = if first { (&shape.m, &shape.n) } else { (&shape.n, &shape.m) };
@@ -308,6 +246,7 @@ fn of_side(ground: &Ground, wishes: &Wishes, c: &Contraction, first: bool) -> Op
         columns: 1,
         groups: 0,
         together: 1,
+        output: None,
     })
 }
 
@@ -579,98 +518,8 @@ fn of_stream(mut tile: Tile, codes: &Codes, arrange: Arrange) -> Tile {
     Tile { arrange, threads: 32 * warps, shared_bytes, ..tile }
 }
 
-/// The block of the loop of sm_90a that is expected to be done first.
-fn best_groups(
-    ground: &Ground,
-    target: &Target,
-    wishes: &Wishes,
-    codes: &mut Codes,
-    asked: &Asked,
-) -> Option<Tile> {
-    /// Bytes a nanosecond from memory and from the L2 cache, and nanoseconds until a copy is there.
-    const MEMORY: f64 = 4200.0;
-    const CACHE: f64 = 6000.0;
-    const LATENCY: f64 = 1000.0;
-    /// Codes that a scheduler's warps turn into weights in a nanosecond, at best and with one warp alone.
-    const BEST: f64 = 14.0;
-    const ALONE: f64 = 8.0;
-    /// A second kernel, in nanoseconds.
-    const SECOND: f64 = 2500.0;
-    let shape = ground.shape;
-    let (rows, few) = (ContractShape::points(&shape.m), ContractShape::points(&shape.n));
-    let n = (few + 7) / 8 * 8;
-    let all = codes.terms / STEP;
-    let sms = target.sms as i64;
-    let mut best: Option<(f64, Tile, i64, u32)> = None;
-    let groups = asked.groups.map_or(vec![1, 2, 4], |g| vec![g]);
-    let splits: Vec<i64> = asked.split.map_or((1..=16).collect(), |s| vec![s]);
-    let each =
-        groups.into_iter().flat_map(|g| splits.iter().flat_map(move |&s| [1i64, 2].map(|t| (g, s, t))));
-    for (warpgroups, split, together) in each {
-        let per = (all + split - 1) / split;
-        // Every part has terms.
-        if split > all || (split - 1) * per >= all || !matches!(warpgroups, 1 | 2 | 4) {
-            continue;
-        }
-        let block = 64 * warpgroups;
-        let blocks = (rows + block - 1) / block * split;
-        // Accumulators, two sets of operands, codes, and what is around them.
-        let registers = n / 2 + 76 + 2 * codes.constants();
-        let threads = 128 * (warpgroups + 1);
-        let fits = registers <= 65536 / (threads * together) / 8 * 8 && (together == 1 || blocks > sms);
-        let groups = codes.groups_of(per * STEP);
-        let table = 4 * codes.constants() * groups * block;
-        let stage = block * STEP / 2 + n * STEP * 2;
-        let room =
-            (target.shared_per_sm as i64 / together).min(target.shared_per_block as i64) - 2048 - table;
-        let stages = asked.stages.unwrap_or((room / stage).min(8).min(per + 1).max(2));
-        if !fits || stages < 2 || stages * stage > room {
-            continue;
-        }
-        let waves = (blocks + sms * together - 1) / (sms * together);
-        let busy = blocks as f64 / (waves * sms * together) as f64;
-        let flight = (sms * together * (stages - 1).min(per) * block * STEP / 2) as f64 * busy / LATENCY;
-        let stream = (rows * codes.terms) as f64 / 2.0 / MEMORY.min(flight);
-        let others = (blocks * per * STEP * n * 2) as f64 / CACHE;
-        let warps = (warpgroups * together) as f64;
-        let speed = (ALONE * warps).min(BEST) * 4.0 * sms as f64 * busy;
-        let parts = if split > 1 { SECOND + (split * rows * few * 8) as f64 / CACHE } else { 0.0 };
-        let cost = stream.max(others).max((rows * codes.terms) as f64 / speed) + parts;
-        if best.as_ref().is_none_or(|b| cost < b.0) {
-            let tile = tile(
-                ground,
-                wishes,
-                codes,
-                (&shape.m, block as u32),
-                (&shape.n, n as u32),
-                1,
-                stages as u32,
-                split,
-            );
-            let shared_bytes = (stages * stage + table + 16 * stages) as u32;
-            let tile = of_groups(tile, codes, warpgroups as u32, shared_bytes);
-            best = Some((cost, tile, groups, together as u32));
-        }
-    }
-    let (_, tile, groups, together) = best?;
-    (codes.groups, codes.together) = (groups, together);
-    Some(tile)
-}
-
-/// A tile of the older loop as one of sm_90a.
-fn of_groups(mut tile: Tile, codes: &Codes, groups: u32, shared_bytes: u32) -> Tile {
-    let fold = &mut tile.folds[0];
-    (fold.step, fold.slot) = (STEP, STEP as u32);
-    fold.math = Math::Wgmma { dtypes: [codes.dtype; 2], promote: false };
-    fold.a.place = Place::Lines(tile.m.block);
-    fold.b.place = Place::Lines(tile.n.block * STEP as u32 / 64);
-    (fold.a.load, fold.b.load) = (Load::Boxes, Load::Boxes);
-    let arrange = Arrange::Groups { m: groups };
-    Tile { arrange, threads: 128 * (groups + 1), shared_bytes, ..tile }
-}
-
 #[allow(clippy::too_many_arguments)]
-fn tile(
+pub(super) fn tile(
     ground: &Ground,
     wishes: &Wishes,
     codes: &Codes,

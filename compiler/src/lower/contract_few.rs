@@ -200,7 +200,8 @@ impl Asked {
             && q.wishes.int("warpgroups", "")?.is_none_or(|g| g == 1)
             && steps.into_iter().flatten().all(|s| s == q.terms.step)
             && q.wishes.schedule.get(q.wishes.kernel, "persistent", "").is_none()
-            && !q.kind.promote;
+            // Two sets of accumulators fit beside each other; scales of blocks and f32 in parts are the other choice's.
+            && (!q.kind.promote || q.kind.parts() == 1 && q.scales.is_none());
         let stages = q.wishes.int("stages", "")?.map(|s| s as u32);
         Ok(fits.then_some(Asked { split: q.wishes.split()?, stages, cluster }))
     }

@@ -133,6 +133,12 @@ fn weights_of_four_bits() {
         ((65, 130, 1536, 128), &[("warpgroups", "", 2), ("split", "k", 3)]),
         ((16, 300, 1024, 512), &[("warpgroups", "", 4), ("stages", "", 2)]),
         ((9, 70, 512, 256), &[("block", "n", 64), ("split", "k", 2)]),
+        // Several chunks of constants, of groups that no step is a multiple of as well; pairs of blocks; several tiles of columns.
+        ((48, 256, 2048, 32), &[("warpgroups", "", 2), ("cluster", "n", 2), ("split", "k", 1)]),
+        ((72, 192, 1536, 96), &[("block", "m", 24), ("step", "k", 128), ("split", "k", 2)]),
+        ((130, 128, 1152, 64), &[("cluster", "n", 2), ("warpgroups", "", 1), ("stages", "", 3)]),
+        ((144, 100, 1024, 32), &[("block", "m", 144), ("step", "k", 128), ("split", "k", 1)]),
+        ((250, 512, 512, 128), &[]),
     ] {
         codes(&case, sizes, settings);
     }

@@ -4,15 +4,20 @@
 //! The weights' rows are the rows of the instruction, 64 for each warpgroup. For 16 terms a lane needs two neighbouring codes
 //! of each of four words, a byte whose place depends on the lane alone, so the few rows need no permutation. Two sets of
 //! registers take turns: while the products of one are under way, the other is filled.
+//!
+//! The blocks of a cluster have neighbouring rows of weights and the same of the other operand: each copies a part of these to
+//! all, as in the loop of other products.
 
+use super::codes_ahead::{Ahead, Own};
 use super::codes_table::Table;
-use super::contract_codes::{Codes, STEP};
+use super::contract_codes::Codes;
 use super::contract_coords::{Place as Where, modulo, over, plus, times};
 use super::contract_epilogue::Epilogue;
 use super::contract_operand::{Ground, gcd};
 use super::contract_pattern::ContractShape;
 use super::hopper_loop::{Steps, call};
 use super::hopper_ring::{ATOM, Cursor};
+use super::hopper_store::Staging;
 use super::scalar::{Emit, and, cast, cmp, int_op, lit32, lit64};
 use crate::ir::simt::{
     ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, ParamId, Place, SharedId, ShuffleKind, Special, Stmt,
@@ -21,15 +26,19 @@ use crate::ir::simt::{
 use crate::ir::tile::{Arrange, Tile};
 use crate::vocab::dtype::DType;
 
-/// Terms of a line of the few rows, and lines of a stage.
+/// Terms of a line of the other operand's rows.
 const LINE: i64 = 64;
-const LINES: i64 = STEP / LINE;
+/// Registers of a thread of each role, where two warpgroups multiply and have the multiprocessor: 40 + 2 · 232 ≤ 512.
+const LOADING: u16 = 40;
+const MULTIPLYING: u16 = 232;
 
 pub struct HopperCodes<'x> {
     codes: &'x Codes,
     shape: &'x ContractShape,
     tile: &'x Tile,
-    table: Table<'x>,
+    ahead: Ahead<'x>,
+    /// Terms of a stage.
+    step: i64,
     w: SharedId,
     x: SharedId,
     w_map: ParamId,
@@ -61,36 +70,51 @@ impl<'x> HopperCodes<'x> {
             unreachable!("`contract_codes` makes these tiles alone")
         };
         let (rows, n, stages) = (tile.m.block, tile.n.block, codes.stages());
-        let w = e.kernel.shared("w_tile", DType::I32, stages * rows * 32, ATOM);
-        let x = e.kernel.shared("x_tile", codes.dtype, stages * n * STEP as u32, ATOM);
-        let map = |dtype: DType, offset: i64, dims: Vec<i64>, pitch: i64, extent: Vec<u32>| TensorMap {
-            dtype,
-            offset,
-            dims,
-            strides: vec![pitch.max(16)],
-            extent,
-            swizzle: Swizzle::B128,
-            pixels: None,
-        };
+        let step = tile.folds[0].step;
+        let w = e.kernel.shared("w_tile", DType::I32, stages * rows * step as u32 / 8, ATOM);
+        let x = e.kernel.shared("x_tile", codes.dtype, stages * n * step as u32, ATOM);
+        let map =
+            |dtype: DType, offset: i64, dims: Vec<i64>, pitch: i64, extent: Vec<u32>, swizzle: Swizzle| {
+                TensorMap { dtype, offset, dims, strides: vec![pitch.max(16)], extent, swizzle, pixels: None }
+            };
         let (cw, cx) = (&codes.w, &codes.x);
         let w_dims = vec![codes.terms / 2, tile.m.points()];
-        let w_map = map(DType::U8, cw.offset / 2, w_dims, cw.pitch / 2, vec![128, rows]);
+        let line = step as u32 / 2;
+        let swizzle = if line == 128 { Swizzle::B128 } else { Swizzle::B64 };
+        let w_map = map(DType::U8, cw.offset / 2, w_dims, cw.pitch / 2, vec![line, rows], swizzle);
         let x_dims = vec![codes.terms, tile.n.points()];
-        let x_map = map(codes.dtype, cx.offset * 2, x_dims, cx.pitch * 2, vec![LINE as u32, n]);
+        let x_box = vec![LINE as u32, n / tile.cluster];
+        let x_map = map(codes.dtype, cx.offset * 2, x_dims, cx.pitch * 2, x_box, Swizzle::B128);
         let w_map = e.tensor_map(cw.tensor, None, "w_map", w_map);
         let x_map = e.tensor_map(cx.tensor, None, "x_map", x_map);
         let barriers = e.kernel.shared("barriers", DType::I64, 2 * stages, 8);
-        let table = Table::new(e, codes, shape);
-        HopperCodes { codes, shape, tile, table, w, x, w_map, x_map, barriers, groups }
+        let ahead = Ahead::new(e, codes, Table::bare(codes, shape), groups);
+        HopperCodes { codes, shape, tile, ahead, step, w, x, w_map, x_map, barriers, groups }
     }
 
     fn stages(&self) -> u32 {
         self.codes.stages()
     }
 
+    /// Lines of the other operand's rows of a stage.
+    fn lines(&self) -> i64 {
+        self.step / LINE
+    }
+
+    fn cluster(&self) -> u32 {
+        self.tile.cluster
+    }
+
+    /// Whether the loading warpgroup leaves registers to the others.
+    fn balance(&self) -> bool {
+        self.groups == 2 && self.codes.together == 1
+    }
+
     /// The whole kernel after `new`.
     pub fn emit(&self, e: &mut Emit, ground: &Ground, place: &Where, work: &[ParamId]) {
         let acc = e.kernel.array("acc", Ty::F32, self.tile.n.block / 2);
+        let staging = |o| Staging::within(e, self.tile, o, (self.x, self.groups));
+        let staging = self.codes.output.as_ref().map(staging);
         self.init(e);
         let steps = self.steps(e, place);
         // Equal over a warp, said so that it is kept in a uniform register.
@@ -101,25 +125,44 @@ impl<'x> HopperCodes<'x> {
         e.if_else(
             loads,
             |e| {
+                if self.balance() {
+                    call(e, Intrinsic::SetMaxRegisters { more: false, count: LOADING }, Vec::new());
+                }
                 let one = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
                 e.if_then(one, |e| self.load(e, place, &steps));
             },
             |e| {
+                if self.balance() {
+                    call(e, Intrinsic::SetMaxRegisters { more: true, count: MULTIPLYING }, Vec::new());
+                }
                 self.multiply(e, place, &steps, acc);
                 let epilogue = Epilogue { shape: self.shape, tile: self.tile };
-                match self.tile.split {
-                    1 => epilogue.store(e, ground, place, &[acc]),
+                match (&staging, self.tile.split) {
+                    (Some(s), _) => {
+                        self.meet(e);
+                        s.store(e, &epilogue, place, &[acc], &Expr::Var(group));
+                        s.finish(e);
+                    }
+                    (None, 1) => epilogue.store(e, ground, place, &[acc]),
                     _ => epilogue.store_partial(e, place, &[acc], work),
                 }
             },
         );
     }
 
+    /// Waits until every warpgroup's products have read the stages that results go to.
+    fn meet(&self, e: &mut Emit) {
+        if self.groups > 1 {
+            let threads = 128 * self.groups as u16;
+            call(e, Intrinsic::NamedBarrier { threads }, vec![Expr::U32(self.groups + 1)]);
+        }
+    }
+
     fn init(&self, e: &mut Emit) {
         let first = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
         e.if_then(first, |e| {
             for s in 0..self.stages() {
-                for (at, count) in [(s, 1), (s + self.stages(), 4 * self.groups)] {
+                for (at, count) in [(s, 1), (s + self.stages(), 4 * self.groups * self.cluster())] {
                     let address = Expr::SharedAddr(self.barriers, Box::new(lit32(at as i32)));
                     call(e, Intrinsic::MbarrierInit, vec![address, Expr::U32(count)]);
                 }
@@ -127,10 +170,14 @@ impl<'x> HopperCodes<'x> {
             call(e, Intrinsic::FenceMbarrierInit, Vec::new());
         });
         e.push(Stmt::Barrier);
+        if self.cluster() > 1 {
+            call(e, Intrinsic::ClusterArrive, Vec::new());
+            call(e, Intrinsic::ClusterWait, Vec::new());
+        }
     }
 
     fn steps(&self, e: &mut Emit, place: &Where) -> Steps {
-        let all = self.codes.terms / STEP;
+        let all = self.codes.terms / self.step;
         if self.tile.split == 1 {
             return Steps { first: lit32(0), count: lit32(all as i32) };
         }
@@ -157,34 +204,55 @@ impl<'x> HopperCodes<'x> {
     fn load(&self, e: &mut Emit, place: &Where, steps: &Steps) {
         let c = Cursor::new(e, 1);
         let (rows, n) = (self.tile.m.block as i64, self.tile.n.block as i64);
+        // This block's share of the other operand's rows.
+        let shares = self.cluster() as i64;
+        let own = if shares == 1 { lit32(0) } else { modulo(Expr::Special(Special::BlockX), shares) };
+        let own = times(own, n / shares);
+        let op = match shares {
+            1 => Intrinsic::TmaLoad { map: self.x_map, rank: 2 },
+            _ => Intrinsic::TmaMulticast { map: self.x_map, rank: 2 },
+        };
         self.each_step(e, steps, |e, it| {
             let slot = Expr::Var(c.slot);
             call(e, Intrinsic::MbarrierWait, vec![self.barrier(&slot, true), Expr::Var(c.parity)]);
             let full = e.named("full", Ty::U32, self.barrier(&slot, false));
-            let bytes = rows * STEP / 2 + n * STEP * 2;
+            let bytes = rows * self.step / 2 + n * self.step * 2;
             call(e, Intrinsic::MbarrierExpect, vec![full.clone(), Expr::U32(bytes as u32)]);
             let step = e.named("step", Ty::I32, plus(steps.first.clone(), it));
-            let to = Expr::SharedAddr(self.w, Box::new(times(slot.clone(), rows * 32)));
-            let at = vec![to, full.clone(), times(step.clone(), STEP / 2), place.m[0].clone()];
+            let to = Expr::SharedAddr(self.w, Box::new(times(slot.clone(), rows * self.step / 8)));
+            let at = vec![to, full.clone(), times(step.clone(), self.step / 2), place.m[0].clone()];
             call(e, Intrinsic::TmaLoad { map: self.w_map, rank: 2 }, at);
-            for line in 0..LINES {
-                let to = plus(times(slot.clone(), n * STEP), lit32((line * n * LINE) as i32));
-                let to = Expr::SharedAddr(self.x, Box::new(to));
-                let term = plus(times(step.clone(), STEP), lit32((line * LINE) as i32));
-                let at = vec![to, full.clone(), term, place.n[0].clone()];
-                call(e, Intrinsic::TmaLoad { map: self.x_map, rank: 2 }, at);
+            for line in 0..self.lines() {
+                let to = plus(times(slot.clone(), n * self.step), lit32((line * n * LINE) as i32));
+                let to = Expr::SharedAddr(self.x, Box::new(plus(to, times(own.clone(), LINE))));
+                let term = plus(times(step.clone(), self.step), lit32((line * LINE) as i32));
+                let mut at = vec![to, full.clone(), term, plus(place.n[0].clone(), own.clone())];
+                at.extend((shares > 1).then_some(Expr::U32((1 << shares) - 1)));
+                call(e, op, at);
             }
             c.advance(e, self.stages());
         });
+        if shares > 1 {
+            self.drain(e, &c);
+        }
+    }
+
+    /// Waits until the cluster's blocks have given back every stage: they reach this one's barriers no more.
+    fn drain(&self, e: &mut Emit, c: &Cursor) {
+        let var = e.kernel.var("stage", Ty::I32);
+        let body = e.block(|e| {
+            let empty = self.barrier(&Expr::Var(c.slot), true);
+            call(e, Intrinsic::MbarrierWait, vec![empty, Expr::Var(c.parity)]);
+            c.advance(e, self.stages());
+        });
+        let hi = lit32(self.stages() as i32);
+        e.push(Stmt::For { var, lo: lit32(0), hi, step: lit32(1), unroll: Unroll::None, body });
     }
 
     fn multiply(&self, e: &mut Emit, place: &Where, steps: &Steps, acc: ArrayId) {
         let thread = int_op(IntOp::Sub, Expr::Special(Special::ThreadX), lit32(128));
         let thread = e.named("thread", Ty::I32, thread);
-        let threads = 128 * self.groups;
-        let first = e.named("first_term", Ty::I32, times(steps.first.clone(), STEP));
-        self.table.fill(e, place, &first, (thread.clone(), threads));
-        call(e, Intrinsic::NamedBarrier { threads: threads as u16 }, vec![Expr::U32(1)]);
+        let own = self.ahead.begin(e, place, &thread, (&steps.first, &steps.count));
         let lane = || Expr::Special(Special::Lane);
         let eighth = e.named("eighth", Ty::I32, over(lane(), 4));
         let row = plus(times(over(thread, 32), 16), eighth.clone());
@@ -198,22 +266,26 @@ impl<'x> HopperCodes<'x> {
             words: e.kernel.array("words", Ty::I32, 32),
         };
         // The descriptor's low half: steps to the next atom are in the high one, with the swizzle.
+        // In a cluster an address has the block's number above its 24 lowest bits: the start is 14 bits.
         let base = int_op(IntOp::Shr, Expr::SharedAddr(self.x, Box::new(lit32(0))), Expr::U32(4));
+        let base = int_op(IntOp::And, base, Expr::U32(0x3fff));
         let base = e.named("x_matrix", Ty::U32, int_op(IntOp::Or, Expr::U32(1 << 16), base));
         let c = Cursor::new(e, 0);
         let before = e.let_var("before", Ty::I32, lit32(0));
         self.each_step(e, steps, |e, it| {
             let slot = Expr::Var(c.slot);
             call(e, Intrinsic::MbarrierWait, vec![self.barrier(&slot, false), Expr::Var(c.parity)]);
-            let moved = cast(Ty::U32, times(slot.clone(), self.tile.n.block as i64 * STEP / 8));
+            let moved = cast(Ty::U32, times(slot.clone(), self.tile.n.block as i64 * self.step / 8));
             let x = e.named("x_stage", Ty::U32, int_op(IntOp::Add, base.clone(), moved));
             let later = e.named("later", Ty::Bool, cmp(CmpOp::Gt, it.clone(), lit32(0)));
-            let mut constants = self.codes(e, &me, &first, (&it, &slot), 0);
-            for quarter in 0..LINES as u32 {
+            self.ahead.ahead(e, &own, &it);
+            let lines = self.lines() as u32;
+            let mut constants = self.codes(e, &me, &own, (&it, &slot), 0);
+            for quarter in 0..lines {
                 // The next codes are on their way while these are turned into weights.
-                let last = quarter + 1 == LINES as u32;
+                let last = quarter + 1 == lines;
                 let next =
-                    if last { Vec::new() } else { self.codes(e, &me, &first, (&it, &slot), quarter + 1) };
+                    if last { Vec::new() } else { self.codes(e, &me, &own, (&it, &slot), quarter + 1) };
                 self.weights(e, &me, quarter, &constants);
                 constants = next;
                 self.products(e, &me, &x, quarter, &later);
@@ -222,13 +294,27 @@ impl<'x> HopperCodes<'x> {
                     self.release(e, Expr::Var(before), later.clone());
                 }
             }
+            self.ahead.done(e, &own, &it);
             e.push(Stmt::Set(before, slot));
             c.advance(e, self.stages());
         });
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
+        if self.cluster() > 1 {
+            let some = cmp(CmpOp::Gt, steps.count.clone(), lit32(0));
+            self.release(e, Expr::Var(before), some);
+        }
     }
 
+    /// Gives a stage back to every block that copies to it.
     fn release(&self, e: &mut Emit, slot: Expr, when: Expr) {
+        if self.cluster() > 1 {
+            let lane = || Expr::Special(Special::Lane);
+            let lanes = and(when, cmp(CmpOp::Lt, lane(), lit32(self.cluster() as i32)));
+            return e.if_then(lanes, |e| {
+                let at = vec![self.barrier(&slot, true), cast(Ty::U32, lane())];
+                call(e, Intrinsic::MbarrierArriveAt, at);
+            });
+        }
         let first = and(when, cmp(CmpOp::Eq, Expr::Special(Special::Lane), lit32(0)));
         e.if_then(first, |e| call(e, Intrinsic::MbarrierArrive, vec![self.barrier(&slot, true)]));
     }
@@ -238,26 +324,31 @@ impl<'x> HopperCodes<'x> {
         &self,
         e: &mut Emit,
         me: &Lane,
-        first: &Expr,
+        own: &Own,
         (it, slot): (&Expr, &Expr),
         quarter: u32,
     ) -> Vec<Constants> {
         let rows = self.tile.m.block as i64;
         // Terms over which the constants do not change.
-        let unit = gcd(self.codes.weight.group, STEP);
+        let unit = gcd(self.codes.weight.group, self.step);
+        let line = self.step / 8;
+        // Rows whose chunks of 16 bytes lie in the same order.
+        let turn = if line == 32 { me.eighth.clone() } else { over(me.eighth.clone(), 2) };
         let mut constants: Vec<Constants> = Vec::new();
         for half in 0..2u32 {
             let chunk = 2 * quarter + half;
-            let own = |i: u32| plus(me.row.clone(), lit32(8 * i as i32));
+            let rows_of = |i: u32| plus(me.row.clone(), lit32(8 * i as i32));
             let term = chunk as i64 * 32;
-            let at = plus(plus(first.clone(), times(it.clone(), STEP)), lit32(term as i32));
             constants.push(match constants.last() {
                 Some(same) if term % unit != 0 => same.clone(),
-                _ => [0, 1].map(|i| self.table.entry(e, first, at.clone(), own(i))),
+                _ => [0, 1].map(|i| {
+                    let row = plus(me.eighth.clone(), lit32(8 * i));
+                    self.ahead.entry(e, own, (it, term), &row)
+                }),
             });
             for i in 0..2u32 {
-                let place = int_op(IntOp::Xor, me.eighth.clone(), lit32(chunk as i32));
-                let index = plus(times(slot.clone(), rows * 32), times(own(i), 32));
+                let place = int_op(IntOp::Xor, turn.clone(), lit32(chunk as i32));
+                let index = plus(times(slot.clone(), rows * line), times(rows_of(i), line));
                 let index = plus(index, times(place, 4));
                 let at = quarter % 2 * 16 + 8 * half + 4 * i;
                 e.push(Stmt::LoadVec { array: me.words, at, mem: Mem::Shared(self.w), index, count: 4 });
@@ -278,7 +369,7 @@ impl<'x> HopperCodes<'x> {
                     // Words 0 and 1 are the lower and the upper half of 16 terms, 2 and 3 of the next.
                     let (slice, high) = (2 * half + word / 2, word % 2);
                     let to = Place::Elem(me.a, quarter % 2 * 16 + slice * 4 + 2 * high + i);
-                    self.table.weights(e, (&own, &upper), me.selector.clone(), constants, to);
+                    self.ahead.table.weights(e, (&own, &upper), me.selector.clone(), constants, to);
                 }
             }
         }

@@ -144,6 +144,11 @@ impl Lines {
 }
 
 impl Output {
+    /// Whether all pieces may be staged at once in stages of elements of `dtype`.
+    pub fn in_stages(&self, dtype: DType) -> bool {
+        self.boxes && self.map.dtype == dtype && self.map.bytes().is_multiple_of(ATOM)
+    }
+
     /// Bytes of the staging tiles of all warpgroups.
     pub fn bytes(&self, groups: u32) -> u32 {
         groups * self.slots * self.map.bytes()
@@ -179,6 +184,16 @@ impl<'x> Staging<'x> {
         let dtype = output.map.dtype;
         let len = output.bytes(groups) * 8 / dtype.bits();
         let shared = e.kernel.shared("staging", dtype, len, ATOM);
+        Staging::within(e, tile, output, (shared, groups))
+    }
+
+    /// With staging tiles for so many warpgroups at the beginning of shared memory that is free by then.
+    pub fn within(
+        e: &mut Emit,
+        tile: &'x Tile,
+        output: &'x Output,
+        (shared, groups): (SharedId, u32),
+    ) -> Staging<'x> {
         let map = || e.tensor_map(output.tensor, None, "out_map", output.map.clone());
         let map = output.boxes.then(map);
         Staging { output, tile, shared, map, groups }

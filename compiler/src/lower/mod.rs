@@ -12,6 +12,8 @@ pub mod arguments;
 mod arith;
 pub mod block;
 mod check;
+mod codes_ahead;
+mod codes_groups;
 mod codes_loop;
 mod codes_stream;
 mod codes_table;

@@ -20,6 +20,9 @@ pub const TILE: f64 = 128.0;
 /// What a contraction keeps of its rates, the memory's too, if an operand's elements are computed on the way to shared
 /// memory: nothing is copied asynchronously then.
 pub const COMPUTED_OPERAND: f64 = 0.5;
+/// The same of its products, where what is computed are weights of 4 bits: that goes on beside the products, and codes are copied
+/// asynchronously.
+pub const CODES: f64 = 0.85;
 /// What it keeps for each further sum that shares the registers of its tile.
 pub const SEVERAL_SUMS: f64 = 0.8;
 /// What chained products keep of their rate: what stands between them takes its time too.

@@ -12,7 +12,7 @@ use super::rows;
 use crate::ir::graph::*;
 use crate::ir::plan::Form;
 use crate::lower::contract_pattern::{self, ContractShape, Contraction, Factor};
-use crate::lower::contract_phases;
+use crate::lower::{contract_codes, contract_phases};
 use crate::vocab::dtype::DType;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -177,22 +177,25 @@ fn contract(g: &Graph, facts: &mut Facts, stmts: &[usize], bytes: Traffic) -> Op
     let terms = shape.folds.iter().map(Contraction::terms).max().unwrap_or(1) as f64;
     let blocks = tiles * (terms / SHARE).clamp(1.0, (2.0 * cost::SMS / tiles).max(1.0));
     let part = (blocks / cost::SMS).min(1.0);
+    let codes = contract_codes::suits(g, &shape);
     let (mut seconds, mut work, mut slowest) = (0.0, 0.0, 1.0f64);
     for c in shape.folds.iter().map(Contraction::unscaled) {
         let (c, terms) = (&c, c.terms() as f64);
         let (a, b) = (operand(g, &c.a), operand(g, &c.b));
         let computed = a.is_none() || b.is_none();
         let dtype = instruction(g, c, a, b);
-        let slowed = if computed { cost::COMPUTED_OPERAND } else { 1.0 };
+        let slowed = if computed && !codes { cost::COMPUTED_OPERAND } else { 1.0 };
         slowest = slowest.min(slowed);
-        let mut rate = cost::products(dtype) * slowed;
+        let mut rate = cost::products(dtype) * if codes { cost::CODES } else { slowed };
         if !share_a(g, &shape) {
             rate *= cost::SEVERAL_SUMS.powi(shape.folds.len() as i32 - 1);
         }
         let pad = |x: f64| if x < 16.0 { 16.0 } else { x };
         seconds += 2.0 * batch * pad(m) * pad(n) * terms / rate / part;
-        work += prologue(g, facts, &c.a, batch * m * terms, n);
-        work += prologue(g, facts, &c.b, batch * n * terms, m);
+        if !codes {
+            work += prologue(g, facts, &c.a, batch * m * terms, n);
+            work += prologue(g, facts, &c.b, batch * n * terms, m);
+        }
     }
     let sums: BTreeSet<ExprId> = shape.folds.iter().map(|c| c.fold).collect();
     for &s in stmts {

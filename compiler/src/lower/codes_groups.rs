@@ -213,16 +213,15 @@ impl Draft {
         /// Nanoseconds until a copy is there, and of a block's start and end.
         const LATENCY: f64 = 700.0;
         const AROUND: f64 = 2500.0;
-        /// Codes that a scheduler's warps turn into weights in a nanosecond, at best and with one warp alone.
-        const BEST: f64 = 14.0;
-        const ALONE: f64 = 8.0;
-        /// Nanoseconds of 16 terms of a column of an instruction, and the fewest columns that it takes the time of.
-        const COLUMN: f64 = 0.3;
-        const FEWEST: i64 = 32;
-        /// The part of the shorter of both that does not go on beside the longer.
-        const BESIDE: f64 = 0.3;
+        /// Codes that a multiprocessor turns into weights in a nanosecond, nanoseconds of 16 terms of a column of an instruction,
+        /// and the fewest columns that it takes the time of. One does not go on beside the other, as measured with 64, 128
+        /// and 256 columns; a warpgroup alone waits besides.
+        const WEIGHTS: f64 = 45.0;
+        const COLUMN: f64 = 0.285;
+        const FEWEST: i64 = 40;
+        const ALONE: f64 = 1.25;
         /// A second kernel.
-        const SECOND: f64 = 2500.0;
+        const SECOND: f64 = 3000.0;
         let (sms, per) = (target.sms as i64, self.per(codes));
         let blocks = self.blocks((rows, few));
         let here = ((blocks + sms - 1) / sms).min(self.together);
@@ -231,11 +230,11 @@ impl Draft {
         let few_bytes = self.columns * self.step * 2;
         let copies = (here * (code_bytes + few_bytes)) as f64 / OWN;
         let copies = copies.max((LATENCY + copies) / (self.stages - 1) as f64);
-        let speed = (ALONE * (self.groups * here) as f64).min(BEST) * 4.0;
-        let weights = (here * self.rows() * self.step) as f64 / speed;
+        let weights = (here * self.rows() * self.step) as f64 / WEIGHTS;
         let columns = self.columns.max(FEWEST);
         let products = (here * self.groups * self.step / 16 * columns) as f64 * COLUMN;
-        let computed = weights.max(products) + BESIDE * weights.min(products);
+        let alone = if self.groups * here == 1 { ALONE } else { 1.0 };
+        let computed = alone * (weights + products);
         let looped = (waves * per) as f64 * copies.max(computed);
         let memory = (rows * codes.terms / 2 + 2 * few * codes.terms) as f64 / MEMORY;
         let cache = (blocks * per * (code_bytes + few_bytes / self.cluster)) as f64 / CACHE;

@@ -50,7 +50,8 @@ pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Result<Optio
     codes.together = draft.together as u32;
     let mut tile = draft.tile(ground, wishes, &codes);
     codes.output = output(ground, &tile, &codes);
-    (tile.staging, tile.boxes) = codes.output.as_ref().map_or((0, false), |o| (o.bytes(draft.groups as u32), true));
+    (tile.staging, tile.boxes) =
+        codes.output.as_ref().map_or((0, false), |o| (o.bytes(draft.groups as u32), true));
     Ok(Some(codes.with(tile, c)))
 }
 

@@ -150,12 +150,10 @@ impl<'x> HopperCodes<'x> {
         );
     }
 
-    /// Waits until every warpgroup's products have read the stages that results go to.
+    /// Waits until every warp's products have read the stages that results go to.
     fn meet(&self, e: &mut Emit) {
-        if self.groups > 1 {
-            let threads = 128 * self.groups as u16;
-            call(e, Intrinsic::NamedBarrier { threads }, vec![Expr::U32(self.groups + 1)]);
-        }
+        let threads = 128 * self.groups as u16;
+        call(e, Intrinsic::NamedBarrier { threads }, vec![Expr::U32(self.groups + 1)]);
     }
 
     fn init(&self, e: &mut Emit) {

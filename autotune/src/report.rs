@@ -47,7 +47,8 @@ const STYLE: &str = ":root{color-scheme:light dark;--ink:#222;--paper:#fff;--sof
 body{font:14px/1.4 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:var(--ink);background:var(--paper)}\
 h1{font-size:20px}h2{font-size:16px;margin-top:2em}table{border-collapse:collapse;width:100%}\
 td,th{text-align:left;padding:2px 8px;border-bottom:1px solid var(--rule);vertical-align:top;overflow-wrap:anywhere}\
-td.n{text-align:right;white-space:nowrap}pre{background:var(--soft);padding:1em;overflow-x:auto}\
+td.n,th.n{text-align:right;white-space:nowrap}\
+.legend svg{border:0;margin:0 4px 0 12px;vertical-align:-1px;background:none}pre{background:var(--soft);padding:1em;overflow-x:auto}\
 svg{background:var(--soft);border:1px solid var(--rule);margin:4px;max-width:100%}\
 .best{fill:#d22}.model{fill:#2a2}.fixed{fill:#a4e}.dot{fill:var(--dot);fill-opacity:.6}.own{fill:#e90}\
 text{font:11px sans-serif;fill:var(--ink)}line{stroke:var(--axis)}line.roof{stroke:var(--ink)}";
@@ -62,10 +63,9 @@ pub fn page(t: &Tuning) -> String {
     );
     let _ = write!(s, "<h1>{title}</h1><p>{}</p>", escape(&t.device));
     winner(t, &mut s);
-    let _ = write!(
-        s,
-        "<h2>Time against each setting</h2><p>Microseconds. Red: the winner. Orange: the forms' own choice. Green: the model's choice. Violet: the fixed default.</p>"
-    );
+    let _ = write!(s, "<h2>Time against each setting</h2><p class=\"legend\">Microseconds.");
+    legend(&mut s);
+    let _ = write!(s, "</p>");
     for name in setting_names(t) {
         against(t, &name, &mut s);
     }
@@ -100,6 +100,22 @@ fn fitted(text: &str, width: f64) -> String {
     }
 }
 
+/// What the marks of the charts are.
+fn legend(s: &mut String) {
+    let marks = [
+        ("best", "the winner"),
+        ("own", "the forms' own choice"),
+        ("model", "the model's choice"),
+        ("fixed", "the fixed default"),
+        ("dot", "the others"),
+    ];
+    for (class, what) in marks {
+        let _ = write!(s, "<svg width=\"12\" height=\"12\">");
+        dot(s, 6.0, 6.0, class, what);
+        let _ = write!(s, "</svg>{what}");
+    }
+}
+
 /// A row of a table.
 fn cells(s: &mut String, cells: &[(&str, String)]) {
     *s += "<tr>";
@@ -114,7 +130,11 @@ fn cells(s: &mut String, cells: &[(&str, String)]) {
 
 fn heads(s: &mut String, names: &[&str]) {
     *s += "<table><tr>";
-    names.iter().for_each(|n| *s += &format!("<th>{n}</th>"));
+    // Numbers stand at the right, and their heads with them.
+    for n in names {
+        let (class, name) = n.strip_prefix('#').map_or(("", *n), |name| (" class=\"n\"", name));
+        *s += &format!("<th{class}>{name}</th>");
+    }
     *s += "</tr>";
 }
 
@@ -169,11 +189,16 @@ fn winner(t: &Tuning, s: &mut String) {
     }
     if let Some(own) = t.default.map(|d| &t.rows[d]).filter(|r| r.us.is_some()) {
         *s += "<h2>Why it won</h2>";
-        heads(s, &["resource, by the model", "winner, us a wave", "own choice, us a wave"]);
+        heads(s, &["resource, by the model", "#winner, us a wave", "#own choice, us a wave", ""]);
         for (name, part) in &best.parts {
             let other = own.parts.iter().find(|p| p.0 == *name).map_or(0.0, |p| p.1);
-            let mark = if part * 1.05 < other { " (less)" } else { "" };
-            cells(s, &[("", escape(name)), ("n", format!("{part:.2}{mark}")), ("n", format!("{other:.2}"))]);
+            let mark = match *part {
+                p if p * 1.05 < other => "less",
+                p if p > other * 1.05 => "more",
+                _ => "",
+            };
+            let numbers = [("n", format!("{part:.2}")), ("n", format!("{other:.2}"))];
+            cells(s, &[&[("", escape(name))], &numbers[..], &[("", mark.into())]].concat());
         }
         let _ = write!(s, "</table>");
     }
@@ -187,40 +212,83 @@ fn setting_names(t: &Tuning) -> BTreeSet<String> {
     t.rows.iter().flat_map(|r| &r.settings).map(|(n, _)| n.clone()).collect()
 }
 
-const WIDTH: f64 = 340.0;
-const HEIGHT: f64 = 200.0;
+/// Pixels of a chart.
+#[derive(Clone, Copy)]
+struct Chart {
+    width: f64,
+    height: f64,
+}
+
+/// One of many, and one that has the page's width for itself.
+const SMALL: Chart = Chart { width: 340.0, height: 200.0 };
+const LARGE: Chart = Chart { width: 640.0, height: 320.0 };
+/// Room around the points for what is written there.
 const EDGE: f64 = 42.0;
 
 /// Dots over the values of one setting; candidates that leave it to the form stand first.
 fn against(t: &Tuning, name: &str, s: &mut String) {
     let of = |r: &Row| r.settings.iter().find(|x| x.0 == name).map_or("own", |x| &x.1).to_string();
     let mut values: Vec<String> = t.rows.iter().map(of).collect::<BTreeSet<_>>().into_iter().collect();
-    values.sort_by_key(|v| (v != "own", v.parse::<i64>().unwrap_or(i64::MAX), v.clone()));
+    values.sort_by_key(|v| (v != "own", number(v), v.clone()));
     let (lo, hi) = bounds(timed(t).map(|x| x.2));
-    let place = |us: f64| HEIGHT - EDGE - scale(us, lo, hi) * (HEIGHT - 2.0 * EDGE);
-    let step = (WIDTH - 2.0 * EDGE) / values.len().max(1) as f64;
-    open(s, name);
-    axis(s, lo, hi);
-    let every = ((values.len() as f64 * 3.0 * LETTER) / (WIDTH - 2.0 * EDGE)).ceil().max(1.0) as usize;
-    for (i, v) in values.iter().enumerate() {
-        let x = EDGE + step * (i as f64 + 0.5);
-        if i % every == 0 {
-            label(s, x, HEIGHT - 24.0, &fitted(v, step * every as f64));
-        }
-        for (at, r, us) in timed(t).filter(|x| of(x.1) == *v) {
-            let shift = (at % 7) as f64 - 3.0;
-            dot(s, x + shift * 2.0, place(us), class(t, at), &format!("{} {us:.2} us", r.label));
-        }
+    let chart = SMALL;
+    let place = |us: f64| chart.height - EDGE - scale(us, lo, hi) * (chart.height - 2.0 * EDGE);
+    let step = (chart.width - 2.0 * EDGE) / values.len().max(1) as f64;
+    let at = |v: &str| EDGE + step * (values.iter().position(|x| x == v).unwrap_or(0) as f64 + 0.5);
+    chart.open(s, name);
+    chart.axis(s, lo, hi);
+    let every = ((values.len() as f64 * 3.0 * LETTER) / (chart.width - 2.0 * EDGE)).ceil().max(1.0) as usize;
+    let room = step * every as f64;
+    // Where neighbours would meet, every other one stands a line lower.
+    let low = values.iter().any(|v| v.chars().count() as f64 * LETTER > room);
+    for (i, v) in values.iter().step_by(every).enumerate() {
+        let down = if low && i % 2 == 1 { 12.0 } else { 24.0 };
+        let room = if low { 2.0 * room } else { room };
+        // A text at the side ends where the chart does.
+        let beside = 2.0 * at(v).min(chart.width - at(v));
+        label(s, at(v), chart.height - down, &fitted(v, room.min(beside)));
     }
+    let dots = timed(t).map(|(i, r, us)| {
+        let shift = (i % 7) as f64 - 3.0;
+        (at(&of(r)) + shift * 2.0, place(us), i, format!("{} {us:.2} us", r.label))
+    });
+    draw(t, dots.collect(), s);
     let _ = write!(s, "</svg>");
 }
 
-fn open(s: &mut String, title: &str) {
-    let _ = write!(
-        s,
-        "<svg width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\"><text x=\"8\" y=\"16\">{}</text>",
-        fitted(title, WIDTH - 16.0)
-    );
+/// What a value is sorted by: its number, also within `swizzle(8)`.
+fn number(value: &str) -> i64 {
+    let digits: String = value.chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(i64::MAX)
+}
+
+/// Dots at places, those with a meaning of their own above the others.
+fn draw(t: &Tuning, mut dots: Vec<(f64, f64, usize, String)>, s: &mut String) {
+    let rank = |i: usize| ["dot", "fixed", "model", "own", "best"].iter().position(|c| *c == class(t, i));
+    dots.sort_by_key(|d| (rank(d.2), d.2));
+    for (x, y, i, title) in &dots {
+        dot(s, *x, *y, class(t, *i), title);
+    }
+}
+
+impl Chart {
+    fn open(self, s: &mut String, title: &str) {
+        let Chart { width, height } = self;
+        let _ = write!(
+            s,
+            "<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"img\"><text x=\"8\" y=\"16\">{}</text>",
+            fitted(title, width - 16.0)
+        );
+    }
+
+    fn axis(self, s: &mut String, lo: f64, hi: f64) {
+        for part in [0.0, 0.5, 1.0] {
+            let y = self.height - EDGE - part * (self.height - 2.0 * EDGE);
+            let v = lo * (hi / lo).powf(part);
+            line(s, "axis", [EDGE, y, self.width - 8.0, y]);
+            let _ = write!(s, "<text x=\"4\" y=\"{:.0}\">{}</text>", y + 4.0, short(v));
+        }
+    }
 }
 
 /// A text in the middle of a place.
@@ -233,23 +301,12 @@ fn line(s: &mut String, class: &str, [x1, y1, x2, y2]: [f64; 4]) {
         write!(s, "<line class=\"{class}\" x1=\"{x1:.0}\" y1=\"{y1:.0}\" x2=\"{x2:.0}\" y2=\"{y2:.0}\"/>");
 }
 
-fn axis(s: &mut String, lo: f64, hi: f64) {
-    for part in [0.0, 0.5, 1.0] {
-        let y = HEIGHT - EDGE - part * (HEIGHT - 2.0 * EDGE);
-        let v = lo * (hi / lo).powf(part);
-        line(s, "axis", [EDGE, y, WIDTH - 8.0, y]);
-        let _ = write!(s, "<text x=\"4\" y=\"{:.0}\">{}</text>", y + 4.0, short(v));
-    }
-}
-
+/// A number in five letters.
 fn short(v: f64) -> String {
-    match v {
-        v if v >= 1e12 => format!("{:.1}T", v / 1e12),
-        v if v >= 1e9 => format!("{:.1}G", v / 1e9),
-        v if v >= 1e4 => format!("{:.0}k", v / 1e3),
-        v if v >= 100.0 => format!("{v:.0}"),
-        v => format!("{v:.1}"),
-    }
+    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let found = units.iter().find(|u| v >= u.0 && v >= 1e4);
+    let (v, unit) = found.map_or((v, ""), |u| (v / u.0, u.1));
+    if v >= 100.0 { format!("{v:.0}{unit}") } else { format!("{v:.1}{unit}") }
 }
 
 fn dot(s: &mut String, x: f64, y: f64, class: &str, title: &str) {
@@ -281,22 +338,22 @@ fn scatter(
 ) {
     let (x0, x1) = bounds(points.iter().map(|p| p.0).chain(roof.iter().map(|r| r.0)));
     let (y0, y1) = bounds(points.iter().map(|p| p.1).chain(roof.iter().map(|r| r.1)));
-    let px = |x: f64| EDGE + scale(x, x0, x1) * (WIDTH - EDGE - 12.0);
-    let py = |y: f64| HEIGHT - EDGE - scale(y, y0, y1) * (HEIGHT - 2.0 * EDGE);
-    open(s, &format!("{ys} over {xs}"));
-    axis(s, y0, y1);
+    let chart = LARGE;
+    let px = |x: f64| EDGE + scale(x, x0, x1) * (chart.width - EDGE - 12.0);
+    let py = |y: f64| chart.height - EDGE - scale(y, y0, y1) * (chart.height - 2.0 * EDGE);
+    chart.open(s, &format!("{ys} over {xs}"));
+    chart.axis(s, y0, y1);
     for part in [0.0, 0.5, 1.0] {
         let x = x0 * (x1 / x0).powf(part);
         // The last one would stand beyond the edge.
-        label(s, px(x).min(WIDTH - 24.0), HEIGHT - 24.0, &short(x));
+        label(s, px(x).min(chart.width - 24.0), chart.height - 24.0, &short(x));
     }
     for pair in roof.windows(2) {
         let [(a, b), (c, d)] = [pair[0], pair[1]];
         line(s, "roof", [px(a), py(b), px(c), py(d)]);
     }
-    for (x, y, i) in points {
-        dot(s, px(*x), py(*y), class(t, *i), &t.rows[*i].label);
-    }
+    let title = |i: usize| format!("{} {:.2} us", t.rows[i].label, t.rows[i].us.unwrap_or(0.0));
+    draw(t, points.iter().map(|&(x, y, i)| (px(x), py(y), i, title(i))).collect(), s);
     let _ = write!(s, "</svg>");
 }
 
@@ -332,7 +389,7 @@ fn table(t: &Tuning, s: &mut String) {
     });
     let best = t.best.map(|b| &t.rows[b]);
     *s += "<h2>All candidates</h2>";
-    heads(s, &["us", "predicted", "settings", "why not"]);
+    heads(s, &["#us", "#predicted", "settings", "why not"]);
     for r in order.into_iter().map(|i| &t.rows[i]) {
         let us = r.us.map_or("-".into(), |v| format!("{v:.2}"));
         cells(
@@ -348,7 +405,7 @@ fn table(t: &Tuning, s: &mut String) {
     *s += "</table>";
     if !t.pruned.is_empty() {
         *s += "<h2>Left out without compiling</h2>";
-        heads(s, &["points", "why"]);
+        heads(s, &["#points", "why"]);
         for (why, n) in &t.pruned {
             cells(s, &[("n", n.to_string()), ("", escape(why))]);
         }
@@ -515,8 +572,9 @@ mod tests {
         let mut shapes = 0;
         for part in page.split("<svg").skip(1) {
             let chart = part.split("</svg>").next().unwrap();
+            let [width, height] = ["width", "height"].map(|n| number(chart, n).expect("a size"));
             for tag in chart.split('<').skip(1) {
-                for (names, most) in [(["x", "x1", "x2", "cx"], WIDTH), (["y", "y1", "y2", "cy"], HEIGHT)] {
+                for (names, most) in [(["x", "x1", "x2", "cx"], width), (["y", "y1", "y2", "cy"], height)] {
                     for n in names.iter().filter_map(|n| number(tag, n)) {
                         assert!((0.0..=most).contains(&n), "{tag}");
                         shapes += 1;
@@ -532,7 +590,7 @@ mod tests {
                     let wide = letters.chars().count() as f64 * LETTER;
                     let half = tag.contains("middle");
                     let (from, to) = if half { (x - wide / 2.0, x + wide / 2.0) } else { (x, x + wide) };
-                    assert!(from >= -LETTER && to <= WIDTH + LETTER, "{tag}");
+                    assert!(from >= -LETTER && to <= width + LETTER, "{tag}");
                 }
             }
         }

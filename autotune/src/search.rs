@@ -24,6 +24,8 @@ pub struct Problem<'a> {
     pub plans: Vec<(String, Plan)>,
     pub target: Target,
     pub sources: &'a Sources,
+    /// What was found before: measured again beside the rest, so that nothing slower takes its place.
+    pub known: Option<Configuration>,
 }
 
 #[derive(Clone, Debug)]
@@ -96,6 +98,8 @@ pub struct Found {
     /// The same plan under the fixed default of each form, and under the settings that the model ranks first.
     pub fixed: Option<usize>,
     pub model: Option<usize>,
+    /// What was known before, if it is a point of the space and was measured.
+    pub known: Option<usize>,
     /// Points that were lowered, and why some were left out without compiling.
     pub lowered: usize,
     pub pruned: BTreeMap<String, usize>,
@@ -129,6 +133,7 @@ pub fn search(problem: &Problem, options: &Options, bench: &mut dyn Bench) -> Fo
     let picks = BTreeMap::new();
     let mut s = Search { problem, options, bench, spaces, found, tried, picks, stop: usize::MAX };
     s.defaults();
+    s.found.known = s.known();
     s.found.fixed = s.fixed();
     let parts = s.parts();
     let mut left: f64 = parts.iter().map(|p| p.share).sum();
@@ -185,11 +190,21 @@ impl Search<'_> {
         self.found.default = self.found.trials.iter().position(|t| t.order == (0, self.origin(0)));
     }
 
+    /// What was found before, measured.
+    fn known(&mut self) -> Option<usize> {
+        let known = self.problem.known.as_ref()?;
+        let plan = self.problem.plans.iter().position(|p| p.0 == known.fusion)?;
+        let schedule = Schedule::parse(&known.schedule).ok()?;
+        let points = self.spaces[plan].kernels.iter().map(|k| k.find(&schedule));
+        let points = points.collect::<Option<Vec<u64>>>()?;
+        self.point(plan, points)
+    }
+
     /// The fixed default of each form, measured.
     fn fixed(&mut self) -> Option<usize> {
         let (_, plan) = self.problem.plans.first()?;
         let points = fixed::points(plan, &self.problem.target, &self.spaces[0]);
-        self.reference(points)
+        self.point(0, points)
     }
 
     /// What the model alone would take, measured, once it has seen every kernel that has settings.
@@ -198,12 +213,12 @@ impl Search<'_> {
         let seen = (0..self.spaces.first()?.kernels.len()).filter(open).all(|k| self.picks.contains_key(&k));
         let mut points = self.origin(0);
         self.picks.iter().for_each(|(&k, &p)| points[k] = p);
-        if seen { self.reference(points) } else { None }
+        if seen { self.point(0, points) } else { None }
     }
 
-    /// The trial of a point of the planner's plan, which is made if there is none yet.
-    fn reference(&mut self, points: Vec<u64>) -> Option<usize> {
-        let candidate = self.candidate(0, points)?;
+    /// The trial of a point, which is made if there is none yet.
+    fn point(&mut self, plan: usize, points: Vec<u64>) -> Option<usize> {
+        let candidate = self.candidate(plan, points)?;
         if let Some(&known) = self.tried.get(&candidate.code) {
             return Some(known);
         }
@@ -520,7 +535,8 @@ impl Search<'_> {
                 (0..self.found.trials.len()).filter(|&t| self.found.trials[t].us().is_some()).collect();
             self.rank(&mut last);
             last.truncate(4);
-            for told in [self.found.default, self.found.fixed, self.found.model].into_iter().flatten() {
+            let told = [self.found.default, self.found.fixed, self.found.model, self.found.known];
+            for told in told.into_iter().flatten() {
                 if !last.contains(&told) && self.found.trials[told].us().is_some() {
                     last.push(told);
                 }
@@ -548,7 +564,7 @@ impl Search<'_> {
 
 /// Lowers a point and has its time predicted.
 fn lower(problem: &Problem, space: &Space, plan: usize, points: &[u64]) -> Result<Candidate, Failure> {
-    let Problem { plans, target, sources } = problem;
+    let Problem { plans, target, sources, .. } = problem;
     let mut schedule = Schedule::default();
     space.kernels.iter().zip(points).for_each(|(k, &p)| k.add(p, &mut schedule));
     let program = prune::judge(&plans[plan].1, target, &schedule)?;

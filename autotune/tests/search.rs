@@ -61,7 +61,8 @@ fn run(
     answer: impl FnMut(&Request) -> Result<Done, Failure>,
 ) -> Found {
     let (plan, sources) = planned(text, dims);
-    let problem = Problem { plans: vec![(String::new(), plan)], target: target(), sources: &sources };
+    let problem =
+        Problem { plans: vec![(String::new(), plan)], target: target(), sources: &sources, known: None };
     search(&problem, options, &mut Made { answer, asked: 0 })
 }
 
@@ -98,8 +99,12 @@ fn a_budget_is_shared_between_kernels() {
                 us(40.0 + r.id as f64)
             }
         };
-        let problem =
-            Problem { plans: vec![(String::new(), plan.clone())], target: target(), sources: &sources };
+        let problem = Problem {
+            plans: vec![(String::new(), plan.clone())],
+            target: target(),
+            sources: &sources,
+            known: None,
+        };
         let options = Options { trials: Some(20), ..OPTIONS };
         search(&problem, &options, &mut Made { answer: &mut answer, asked: 0 });
         assert_eq!(first.as_ref(), Some(&names[slow]), "the slowest first");
@@ -147,7 +152,7 @@ fn other_plans_are_searched() {
     // The same text twice is one candidate: the second plan must differ.
     let (other, _) = planned(&MAP.replace("2 *", "3 *"), &[("N", 1 << 16)]);
     let plans = vec![("searched".to_string(), plan), ("plan 1".to_string(), other)];
-    let problem = Problem { plans, target: target(), sources: &sources };
+    let problem = Problem { plans, target: target(), sources: &sources, known: None };
     let answer = |r: &Request| {
         let other = r.configuration.fusion == "plan 1";
         us(match (other, setting(r, "y.threads")) {
@@ -244,7 +249,8 @@ fn failures_never_win() {
 fn a_small_device_gets_what_fits_or_nothing() {
     let (plan, sources) = planned(PRODUCT, &[("M", 512), ("N", 512), ("K", 512)]);
     let small = Target { shared_per_block: 8192, shared_per_sm: 8192 + 1024, ..target() };
-    let problem = Problem { plans: vec![(String::new(), plan.clone())], target: small, sources: &sources };
+    let problem =
+        Problem { plans: vec![(String::new(), plan.clone())], target: small, sources: &sources, known: None };
     let answer = |_: &Request| us(10.0);
     let found = search(&problem, &Options { trials: Some(20), ..OPTIONS }, &mut Made { answer, asked: 0 });
     assert!(!found.pruned.is_empty(), "something needs more than 8 KB");
@@ -288,8 +294,12 @@ fn a_budget_of_trials_holds() {
 fn shards_cover_the_space_without_overlap() {
     let (plan, sources) = planned(MAP, &[("N", 1 << 16)]);
     let measured = |shard: Option<(u32, u32)>| -> BTreeSet<String> {
-        let problem =
-            Problem { plans: vec![(String::new(), plan.clone())], target: target(), sources: &sources };
+        let problem = Problem {
+            plans: vec![(String::new(), plan.clone())],
+            target: target(),
+            sources: &sources,
+            known: None,
+        };
         let options = Options { trials: None, exhaustive: Some(1000), shard, ..OPTIONS };
         let found = search(&problem, &options, &mut Made { answer: |_: &Request| us(1.0), asked: 0 });
         found.trials.into_iter().map(|t| t.configuration.schedule).filter(|s| !s.is_empty()).collect()

@@ -89,10 +89,16 @@ const KINDS: [(&str, Kind); 16] = [
 pub fn suite(path: &Path, only: Option<&str>) -> Result<Vec<Workload>> {
     let mut all: Vec<Workload> = serde_json::from_str(&crate::kernel::read(path)?)
         .map_err(|e| Error::file(path, format!("is no suite: {e}")))?;
-    let only = Regex::new(only.unwrap_or(""))
+    let regex = Regex::new(only.unwrap_or(""))
         .map_err(|e| Error::argument("only", format!("is no regular expression: {e}")))?;
-    all.retain(|w| only.is_match(&w.id));
-    Ok(all)
+    let known = all.len();
+    all.retain(|w| regex.is_match(&w.id));
+    match (all.is_empty(), only) {
+        (true, Some(only)) => {
+            Err(Error::argument("only", format!("none of {known} workloads is named like {only}")))
+        }
+        _ => Ok(all),
+    }
 }
 
 /// The operator for a workload.

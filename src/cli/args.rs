@@ -127,6 +127,9 @@ pub struct RunArgs {
     pub device: DeviceName,
 }
 
+/// The remedy for `--only` without `--suite`.
+pub const ONLY: &str = "it picks workloads of a suite by their names: give --suite FILE as well";
+
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     #[command(flatten)]
@@ -201,14 +204,14 @@ pub struct TuneArgs {
     #[command(flatten)]
     pub op: OpArgs,
     /// Print the space and its predicted best, and measure nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["report", "log", "freeze"])]
     pub space: bool,
     /// Tune the workloads of a suite whose operators are in the program, as bench does (tests/peers/suite.json with
     /// src/bench/kinds.tile)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["op", "dims", "consts"])]
     pub suite: Option<PathBuf>,
     /// Only the workloads whose names match this regular expression
-    #[arg(long, value_name = "REGEX", requires = "suite")]
+    #[arg(long, value_name = "REGEX")]
     pub only: Option<String>,
     /// Stop after this time: 60s, 5m
     #[arg(long, value_name = "TIME", value_parser = time)]

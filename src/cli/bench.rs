@@ -13,6 +13,7 @@ use std::path::Path;
 pub fn bench(args: &BenchArgs) -> Result<Outcome> {
     match (&args.suite, &args.op) {
         (Some(suite), _) => bench_suite(args, suite),
+        (None, _) if args.only.is_some() => Err(Error::argument("only", super::args::ONLY)),
         (None, Some(op)) => bench_own(args, op),
         (None, None) => Err(Error::argument("bench", "give a FILE with an op, or --suite FILE")),
     }

@@ -7,6 +7,7 @@ mod check;
 mod db;
 mod doctor;
 mod emit;
+mod environment;
 mod report;
 mod run;
 mod tune;
@@ -15,7 +16,6 @@ use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// How a command ended.
 pub enum Outcome {
@@ -61,16 +61,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Seconds that NVRTC may take for one program.
-const COMPILE_LIMIT: u64 = 300;
-
 /// A crash or a hang of NVRTC costs a child. The tuner's workers are children themselves, with limits of their own.
 fn compile_in_children(command: &Command) {
     if matches!(command, Command::TuneWorker | Command::CompileWorker) {
         return;
     }
-    let said = std::env::var("GIRIH_COMPILE_LIMIT").ok().and_then(|s| s.parse().ok());
-    let limit = Duration::from_secs(said.unwrap_or(COMPILE_LIMIT));
+    let limit = environment::compile_limit();
     // 0: no child, for who looks for a fault of NVRTC itself.
     if limit.is_zero() {
         return;
@@ -86,6 +82,13 @@ fn compile_worker() -> girih::Result<Outcome> {
 }
 
 fn run(command: Command) -> Outcome {
+    // Workers are started by a process that has looked.
+    if !matches!(command, Command::TuneWorker | Command::CompileWorker)
+        && let Err(e) = environment::check()
+    {
+        let _ = writeln!(std::io::stderr(), "{e}");
+        return Outcome::Wrong;
+    }
     compile_in_children(&command);
     let done = match command {
         Command::Check { files } => return check::check(&files),

@@ -31,6 +31,9 @@ pub fn tune(args: &TuneArgs) -> Result<Outcome> {
     if let Some(suite) = &args.suite {
         return tune_suite(args, suite);
     }
+    if args.only.is_some() {
+        return Err(Error::argument("only", super::args::ONLY));
+    }
     let points = points(&args.op)?;
     if args.space {
         let op = points.first().ok_or_else(|| Error::argument("op", "there is none"))?;

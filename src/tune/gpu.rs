@@ -9,9 +9,7 @@ use crate::error::{Error, Result};
 use crate::execute::Compiled;
 use crate::kernel::{BoundOp, Kernel};
 use crate::launch::Launch;
-use crate::pipeline::Fusion;
 use girih_autotune::protocol::Sample;
-use girih_compiler::ir::plan::Form;
 use girih_compiler::vocab::dtype::{DType, Value};
 use girih_runtime::clocks::Clocks;
 use girih_runtime::timer::Timer;
@@ -102,8 +100,7 @@ impl Gpu {
 
     /// The right results, by the plainest program.
     fn fallback(&mut self, bound: &BoundOp) -> Result<()> {
-        let plain = bound.with_form(Form::Map).with_fusion(Fusion::Apart).with_schedule(Default::default());
-        let compiled = plain.compile(&self.device)?;
+        let compiled = super::plain::compile(bound, &self.device)?;
         let start = Instant::now();
         self.run(&compiled)?;
         self.notes.push(format!("the fallback took {:.1} ms", start.elapsed().as_secs_f64() * 1e3));

@@ -4,6 +4,7 @@ pub mod choose;
 mod gpu;
 pub mod lock;
 pub mod loss;
+mod plain;
 pub mod profile;
 pub mod report;
 pub mod run;

@@ -117,14 +117,19 @@ fn search_for(
         notes: Vec::new(),
         bugs: Vec::new(),
     };
-    if !request.force
-        && request.options.shard.is_none()
-        && let Some(record) = database.get(&tuned.key, &mut notes)
-    {
-        if is_current(&bound, target, &record) {
+    let before = database.get(&tuned.key, &mut notes);
+    let (before, stale) = match before {
+        Some(record) if is_current(&bound, target, &record) => (Some(record), false),
+        other => (None, other.is_some()),
+    };
+    if !request.force && request.options.shard.is_none() {
+        if let Some(record) = before {
             return Ok(Tuned { record: Some(record), known: true, notes, ..tuned });
         }
-        notes.push("the record that was there is of other code, which this compiler does not make: it is tuned again".into());
+        if stale {
+            let why = "of other code, which this compiler does not make: it is tuned again";
+            notes.push(format!("the record that was there is {why}"));
+        }
     }
     let compile = Job {
         compile_only: true,
@@ -137,7 +142,9 @@ fn search_for(
     let pool = Pool { compilers, benches, deadline, strict: true, alone: false };
     let mut seen = Seen { pool, end: deadline, done: 0, failed: 0, best: None, see };
     let sources = bound.op().kernel().sources();
-    let problem = Problem { plans, target, sources };
+    // A part of a space measures that part alone.
+    let known = before.filter(|_| request.options.shard.is_none()).map(|r| r.configuration);
+    let problem = Problem { plans, target, sources, known };
     let options = Options { exact: simulated, ..request.options.clone() };
     tuned.found = search::search(&problem, &options, &mut seen);
     let lost: u32 = seen.pool.benches.iter().chain(&seen.pool.compilers).map(|w| w.lost).sum();
@@ -152,13 +159,16 @@ fn search_for(
     tuned.out_of_time = deadline.is_some_and(|d| Instant::now() >= d);
     tuned.bugs = report_bugs(request, &tuned.found);
     tuned.record = record(&tuned, options.seed);
-    // Of the parts of one space that share a store, the fastest stays.
-    if request.options.shard.is_some()
-        && let Some(known) = database.get(&tuned.key, &mut Vec::new())
-        && tuned.record.as_ref().is_some_and(|r| known.us <= r.us)
-        && is_current(&bound, target, &known)
-    {
-        notes.push("another part of the space has a faster one, which stays".into());
+    if let Some(known) = faster(&tuned, database).filter(|known| is_current(&bound, target, known)) {
+        let whose = match request.options.shard {
+            Some(_) => "another part of the space has",
+            None => "the record that was there is of",
+        };
+        notes.push(format!(
+            "{whose} a faster one, {:.2} us, which stays: {}",
+            known.us,
+            one_line(&known.configuration)
+        ));
         tuned.record = Some(known);
     } else if let Some(record) = &tuned.record {
         let kept = database.put(&tuned.key, record);
@@ -170,6 +180,16 @@ fn search_for(
     }
     tuned.notes = notes;
     Ok(tuned)
+}
+
+/// A record that is there by now, which is faster than what was found and was not measured beside it: of another part of
+/// the space, of another process, or of an earlier tuning that this one's budget did not come to.
+fn faster(tuned: &Tuned, database: &Database) -> Option<Record> {
+    let known = database.get(&tuned.key, &mut Vec::new())?;
+    let beside = |t: &search::Trial| t.us().is_some() && t.configuration == known.configuration;
+    let measured = tuned.found.trials.iter().any(beside);
+    let found = tuned.record.as_ref()?;
+    (!measured && known.us <= found.us).then_some(known)
 }
 
 /// A `tile` block that leaves nothing is told before a worker is started.

@@ -265,10 +265,22 @@ impl Worker {
         Ok(Sample { code, ..sample })
     }
 
+    /// On a GPU, candidates are compared with the plainest program: it must be right itself.
+    fn plain_is_right(&self, small: &small::Small) -> Result<()> {
+        let On::Gpu(gpu) = &self.on else { return Ok(()) };
+        let checked = small.check(&super::plain::compile(&small.bound, gpu.device())?);
+        checked.map(|_| ()).map_err(|e| {
+            let why = "the plain program that results are compared with";
+            Error::Wrong(format!("{why}: {}", e.text()))
+        })
+    }
+
     /// Against the definition, at a small shape whose sizes divide no tile.
     fn tail(&mut self, r: &Request, plant: &mut dyn Plant) -> Result<String> {
         if self.small.is_none() {
-            self.small = Some(small::Small::new(&self.job)?);
+            let small = small::Small::new(&self.job)?;
+            self.plain_is_right(&small)?;
+            self.small = Some(small);
         }
         let Some(small) = &self.small else { return Ok(String::new()) };
         let (bound, shape) = (small.bound.clone(), small.shape().to_string());

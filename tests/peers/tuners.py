@@ -3,9 +3,10 @@
 
     tests/peers/tuners.py --girih target/release/girih [--only matmul,softmax,attention] [--budget 20s] [--seconds 25]
 
-Triton's autotuner over a space of its own for each operator, `girih tune` with an empty cache, and again with the
-compiled code cached but no record. Each result is compared with the definition by torch before it counts. A line of
-JSON for each run. Needs a CUDA GPU, torch and triton; TileLang is not run by this script.
+Triton's and TileLang's autotuners over spaces of their own for each operator, `girih tune` with an empty cache, and again
+with the compiled code cached but no record. Each result is compared with the definition by torch before it counts. A line
+of JSON for each run, with the seconds that the peers' imports took apart. Needs a CUDA GPU and torch; Triton; and for
+TileLang its package (`pip install tilelang`) and the `nvcc` that it compiles with. `--tuners` says which are run.
 """
 import argparse, json, os, pathlib, re, shutil, subprocess, sys, tempfile, time
 
@@ -39,12 +40,26 @@ def girih(args, name, cache, more):
     return row
 
 
-def triton_row(name):
-    import torch
+def triton_tuner(name):
     import triton_kernels as kernels
-    make = dict(matmul=kernels.matmul, softmax=kernels.softmax, attention=kernels.attention)[name]
-    run, check, count = make(OPS[name][1])
+    run, check, count = getattr(kernels, name)(OPS[name][1])
+    return run, check, count, lambda: kernels.winner(name)
+
+
+def tilelang_tuner(name):
+    import logging
+    import tilelang_kernels as kernels
+    logging.getLogger("tilelang.autotuner.tuner").setLevel(logging.ERROR)
+    tuned = getattr(kernels, name)(OPS[name][1])
+    return tuned, tuned.error, tuned.configurations, tuned.winner
+
+
+def peer_row(tuner, name):
+    import torch
     start = time.monotonic()
+    run, check, count, winner = tuner(name)
+    torch.cuda.synchronize()
+    imports, start = time.monotonic() - start, time.monotonic()
     run()
     torch.cuda.synchronize()
     took = time.monotonic() - start
@@ -59,8 +74,8 @@ def triton_row(name):
         b.record()
         b.synchronize()
         times.append(a.elapsed_time(b) * 1e3)
-    return dict(seconds=round(took, 2), us=round(sorted(times)[len(times) // 2], 2), measured=count, error=error,
-                winner=kernels.winner(name))
+    return dict(seconds=round(took, 2), us=round(sorted(times)[len(times) // 2], 2), configurations=count, error=error,
+                winner=winner(), imports=round(imports, 2))
 
 
 def main():
@@ -70,9 +85,15 @@ def main():
     p.add_argument("--budget", default="60s")
     p.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so many")
     p.add_argument("--exhaustive", type=int, help="compare with an exhaustive search of so many configurations")
-    p.add_argument("--without-triton", action="store_true")
+    p.add_argument("--tuners", default="girih,triton,tilelang", help="which of these, with commas between")
     args = p.parse_args()
+    args.girih = os.path.abspath(args.girih)
+    tuners = args.tuners.split(",")
     sys.path.insert(0, str(HERE))
+    # The peers' own caches start empty, and what they write stays out of the folder at hand.
+    work = tempfile.mkdtemp()
+    os.environ.update(TRITON_CACHE_DIR=work + "/triton", TILELANG_CACHE_DIR=work + "/tilelang")
+    os.chdir(work)
     begin = time.monotonic()
     for name in args.only.split(","):
         def say(who, make):
@@ -84,13 +105,17 @@ def main():
                 row = dict(failed_with=f"{type(e).__name__}: {e}"[:300])
             print(json.dumps(dict(op=name, tuner=who, **row)), flush=True)
         cache = tempfile.mkdtemp()
-        say("girih, empty cache", lambda: girih(args, name, cache, ["--budget", args.budget]))
-        say("girih, compiled code cached", lambda: girih(args, name, cache, ["--budget", args.budget, "--force"]))
-        if args.exhaustive:
+        if "girih" in tuners:
+            say("girih, empty cache", lambda: girih(args, name, cache, ["--budget", args.budget]))
+            say("girih, compiled code cached", lambda: girih(args, name, cache, ["--budget", args.budget, "--force"]))
+        if "girih" in tuners and args.exhaustive:
             say("girih, exhaustive", lambda: girih(args, name, cache, ["--exhaustive", str(args.exhaustive), "--budget", args.budget, "--force"]))
-        if not args.without_triton:
-            say("triton", lambda: triton_row(name))
+        if "triton" in tuners:
+            say("triton", lambda: peer_row(triton_tuner, name))
+        if "tilelang" in tuners:
+            say("tilelang", lambda: peer_row(tilelang_tuner, name))
         shutil.rmtree(cache, ignore_errors=True)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -147,6 +147,7 @@ mod tests {
             role: Role::Input,
             range,
             unique,
+            cast: false,
             strides: Vec::new(),
             align: 16,
             span: Default::default(),

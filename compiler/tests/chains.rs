@@ -417,6 +417,36 @@ fn dropout() {
     }
 }
 
+/// A single row has no axis; heads that ask once are rows of their own.
+#[test]
+fn one_row() {
+    for words in ["B=2 H=70 G=1 S=1 L=150 D=64 E=64", "B=1 H=64 G=1 S=1 L=515 D=64 E=32 causal=true"] {
+        let g = graph(GROUPED, "t", words);
+        agrees_under(&g, &inputs(&g), &Schedule::default(), 256);
+    }
+}
+
+/// Blocks that take one tile after the other: equal ones, such as grow with the row, a last turn that not all have, and
+/// rows of several heads.
+#[test]
+fn tile_after_tile() {
+    for (words, blocks) in [
+        ("B=1 H=3 G=1 S=200 L=260 D=64 E=64", 4),
+        ("B=1 H=2 G=1 S=300 L=300 D=64 E=64 causal=true", 3),
+        ("B=1 H=2 G=2 S=140 L=400 D=64 E=32 causal=true", 2),
+        ("B=5 H=1 G=1 S=40 L=130 D=64 E=64", 2),
+    ] {
+        let g = graph(GROUPED, "t", words);
+        let schedule = Schedule::parse(&format!("o.persistent = {blocks}")).expect("a schedule");
+        let threads = if words.contains("S=40") { 256 } else { 384 };
+        agrees_under(&g, &inputs(&g), &schedule, threads);
+        let target = Target::parse("sm_90a").expect("a target of the table");
+        let p = plan(&g, &PlanOptions::default());
+        let program = plan_to_program(&p, target, &schedule).expect("it lowers");
+        assert_eq!(program.kernels[0].grid[0], blocks, "{words}");
+    }
+}
+
 /// Few rows, and terms that several blocks share.
 #[test]
 fn few_rows_and_shared_terms() {

@@ -6,7 +6,7 @@ use super::contract_tile::Wishes;
 use super::fold_boxes::LINE;
 use super::fold_loop::{FoldLoop, Goes, Parts};
 use super::fold_pattern::{self, Chain};
-use super::{Lowering, MAX_GRID_X, Refusal, contract, fold_beside, fold_exact, fold_parts, map};
+use super::{Lowering, MAX_GRID_X, Refusal, contract, fold_beside, fold_exact, fold_parts, fold_turns, map};
 use crate::ir::graph::{Define, Graph, Stmt as GraphStmt, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::tile::{Arrange, Side, Tile, TileDim};
@@ -58,12 +58,14 @@ pub struct Layout {
     pub stages: u32,
     /// Blocks that share the terms.
     pub split: u32,
+    /// Blocks that take one tile after the other; `None`: a block a tile.
+    pub resident: Option<u32>,
 }
 
 /// What the form chooses by itself: a block's matrices fit its shared memory for all columns that it takes.
-const OWN: Layout = Layout { rows: 128, step: 128, stages: 2, split: 1 };
+const OWN: Layout = Layout { rows: 128, step: 128, stages: 2, split: 1, resident: None };
 /// The same where a third warpgroup finds registers: its tensor cores wait less for exponentials.
-const NARROW: Layout = Layout { rows: 192, step: 128, stages: 4, split: 1 };
+const NARROW: Layout = Layout { rows: 192, stages: 4, ..OWN };
 /// Where the wider matrices leave less room.
 const SHORT: [Layout; 2] = [Layout { step: 64, stages: 3, ..OWN }, Layout { step: 64, ..OWN }];
 /// A few rows: the more copies under way, the better.
@@ -92,6 +94,7 @@ impl Layout {
         let mut all = few.iter().copied().chain([first, OWN]).chain(SHORT);
         let mut own = all.find(|l| l.why_not(chain, target).is_none()).unwrap_or(OWN);
         own.split = own.best_split(chain, target);
+        own.resident = fold_turns::best(chain, &own, target);
         own
     }
 
@@ -101,6 +104,12 @@ impl Layout {
         let tiles = ContractShape::points(&chain.outer.batch) * ((rows + block - 1) / block);
         let steps = (terms as f64 * chain.share() / step as f64).ceil() as i64;
         fold_parts::best(chain, tiles, steps, target.sms as i64)
+    }
+
+    /// Tiles of the grid, where none share terms.
+    pub fn tiles(&self, chain: &Chain) -> i64 {
+        let rows = self.rows as i64;
+        ContractShape::points(&chain.outer.batch) * ((chain.sizes()[0] + rows - 1) / rows)
     }
 
     /// Registers of a thread that multiplies: the warpgroups share those of a multiprocessor with the one that loads.
@@ -163,6 +172,7 @@ fn layout(cx: &Lowering, k: &PlanKernel, d: &Define, chain: &Chain) -> Result<La
             "step" if *axis == term => (&STEPS, &mut layout.step),
             "stages" => (&STAGES, &mut layout.stages),
             "split" if *axis == term => (&SPLITS, &mut layout.split),
+            "persistent" => continue,
             // A block has all columns.
             "block" if Some(axis.as_str()) == columns && wishes.int(key, axis)? >= Some(chain.sizes()[3]) => {
                 continue;
@@ -182,6 +192,13 @@ fn layout(cx: &Lowering, k: &PlanKernel, d: &Define, chain: &Chain) -> Result<La
         }
         last = Some((key, axis));
     }
+    let tiles = layout.tiles(chain);
+    layout.resident = match cx.schedule.get(&k.name, "persistent", "") {
+        None if layout == own => own.resident,
+        None => fold_turns::best(chain, &layout, cx.target),
+        Some(_) => wishes.persistent(cx.target.sms)?.map(|n| n as u32),
+    };
+    layout.resident = layout.resident.filter(|&n| (n as i64) < tiles && layout.split == 1);
     match last.zip(layout.why_not(chain, cx.target).filter(|_| layout != own)) {
         Some(((key, axis), why)) => Err(wishes.refuse(key, axis, &layout.needs(&why))),
         None => Ok(layout),
@@ -200,7 +217,8 @@ fn tile(k: &PlanKernel, chain: &Chain, layout: Layout, target: &Target) -> Tile 
     let tiles = (rows + block as i64 - 1) / block as i64;
     // Members of the batch, its last, whose longest rows come first together: two waves of blocks have them.
     let fills = |n: &i64| n * tiles >= 2 * target.sms as i64;
-    let together = if chain.grows() { (1..=batch).find(fills).unwrap_or(batch) } else { 1 };
+    let apart = layout.resident.is_none();
+    let together = if chain.grows() && apart { (1..=batch).find(fills).unwrap_or(batch) } else { 1 };
     Tile {
         name: k.name.clone(),
         batch,
@@ -211,7 +229,7 @@ fn tile(k: &PlanKernel, chain: &Chain, layout: Layout, target: &Target) -> Tile 
         split: layout.split as i64,
         swizzle: together,
         folds: Vec::new(),
-        resident: None,
+        resident: layout.resident,
         cluster: 1,
         staging: 0,
         boxes: false,
@@ -232,7 +250,7 @@ fn build<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel, d: &'a Define, chain: &Ch
     let parts = (tile.split > 1).then(|| fold_parts::workspace(cx, k, &tile, !chain.beside.is_empty()));
     let flags = fold_exact::flags(cx, k, chain);
     let mut e = cx.emit(&k.name);
-    e.kernel.grid = [blocks as u32, 1, 1];
+    e.kernel.grid = [tile.resident.unwrap_or(blocks as u32), 1, 1];
     e.kernel.block = [tile.threads, 1, 1];
     e.kernel.min_blocks = 1;
     let home = |t: TensorId| cx.home(t).clone();

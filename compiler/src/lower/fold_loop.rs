@@ -6,11 +6,8 @@
 //! by which sum and accumulators shrink. The weights of a step are the next second product's first operand as they
 //! are, in registers. Where a row has met no score yet, the greatest is −inf and the factor is 0.
 
-use super::contract_coords::{Known, Place as Where, digits, modulo, over, plus, times};
-use super::contract_epilogue::Epilogue;
+use super::contract_coords::{Place as Where, digits, modulo, over, plus, times};
 use super::contract_mma::{self, Accumulators};
-use super::contract_operand::Ground;
-use super::fold_beside::OfRow;
 use super::fold_boxes::{Boxes, LINE};
 use super::fold_form::Layout;
 use super::fold_matrix::{ATOM, Matrix};
@@ -21,11 +18,11 @@ use super::hopper_loop::call;
 use super::hopper_ring::Cursor;
 use super::index::Facts;
 use super::map::decode;
-use super::scalar::{Emit, Num, and, cmp, int_op, lit32, sub};
+use super::scalar::{Emit, Num, cast, cmp, int_op, lit32, sub};
 use crate::ir::graph::TensorId;
 use crate::ir::simt::{
-    ArrayId, CmpOp, Expr, IntOp, Intrinsic, Mem, ParamId, Place, SharedId, ShuffleKind, Special, Stmt, Ty,
-    Unroll, VarId,
+    ArrayId, CmpOp, Expr, IntOp, Intrinsic, ParamId, Place, SharedId, ShuffleKind, Special, Stmt, Ty, Unroll,
+    VarId,
 };
 use crate::ir::tile::{Arrange, Tile};
 use crate::pass::cascade;
@@ -38,8 +35,8 @@ const LOADING: u16 = 24;
 const ZERO: Expr = Expr::Lit(Value::F32(0.0));
 
 pub struct FoldLoop<'x> {
-    chain: &'x Chain,
-    tile: &'x Tile,
+    pub(super) chain: &'x Chain,
+    pub(super) tile: &'x Tile,
     layout: Layout,
     /// The factors of the products that scores are the sum of.
     factors: Vec<[Matrix<'x>; 2]>,
@@ -75,17 +72,28 @@ pub struct Parts<T> {
     pub most: Option<T>,
 }
 
+/// A tile of the grid.
+pub(super) struct Task<'x> {
+    pub place: Where,
+    pub scores: Scores<'x>,
+    /// First step and number of steps.
+    first: Expr,
+    count: Expr,
+    /// How often the rows' barriers have been passed, modulo 2.
+    parity: Expr,
+}
+
 /// A thread's registers.
-struct State {
-    acc: ArrayId,
+pub(super) struct State {
+    pub acc: ArrayId,
     scores: ArrayId,
     weights: ArrayId,
     /// The greatest score of each of its rows times log₂ e; −inf if there is none yet.
-    top: [VarId; 2],
+    pub top: [VarId; 2],
     /// The sum of its own weights of each row.
-    sum: [VarId; 2],
+    pub sum: [VarId; 2],
     /// The greatest product, where values of the rows are made of it.
-    most: Option<[VarId; 2]>,
+    pub most: Option<[VarId; 2]>,
 }
 
 /// What a step's exponentials are made with.
@@ -98,7 +106,7 @@ struct Exponentials<'x> {
     base: [Expr; 2],
 }
 
-fn f32_call(f: Func, args: Vec<Expr>) -> Expr {
+pub(super) fn f32_call(f: Func, args: Vec<Expr>) -> Expr {
     Expr::Call(f, args)
 }
 
@@ -106,7 +114,7 @@ pub fn exp2(x: Expr) -> Expr {
     Expr::Approx(Approx::Exp2, vec![x])
 }
 
-fn unrolled(e: &mut Emit, name: &str, count: u32, f: impl FnOnce(&mut Emit, Expr)) {
+pub(super) fn unrolled(e: &mut Emit, name: &str, count: u32, f: impl FnOnce(&mut Emit, Expr)) {
     let var = e.kernel.var(name, Ty::I32);
     let body = e.block(|e| f(e, Expr::Var(var)));
     let hi = lit32(count as i32);
@@ -121,6 +129,7 @@ impl<'x> FoldLoop<'x> {
         };
         let columns = chain.sizes()[3];
         let Layout { step, stages, .. } = layout;
+        let resident = tile.resident.is_some();
         let lines = |n: i64| ((n + LINE - 1) / LINE * LINE) as u32;
         // Where columns are contiguous, they come in lines.
         let across = if chain.v.k_major { tile.n.block } else { lines(columns) };
@@ -138,7 +147,7 @@ impl<'x> FoldLoop<'x> {
             factors.push([a, matrix(&p.b, &name("b"), step, terms, stages)]);
         }
         let v = matrix(&chain.v, "v", across, step, stages);
-        let barriers = e.kernel.shared("barriers", DType::I64, 4 * stages + 1, 8);
+        let barriers = e.kernel.shared("barriers", DType::I64, 4 * stages + 1 + resident as u32, 8);
         let main = FoldLoop { chain, tile, layout, factors, v, barriers, groups };
         main.init(e);
         main
@@ -148,8 +157,8 @@ impl<'x> FoldLoop<'x> {
         let first = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
         e.if_then(first, |e| {
             let stages = self.layout.stages;
-            for at in 0..4 * stages + 1 {
-                let given_back = (at / stages) % 2 == 1 && at < 4 * stages;
+            for at in 0..4 * stages + 1 + self.tile.resident.is_some() as u32 {
+                let given_back = (at / stages) % 2 == 1 && at < 4 * stages || at > 4 * stages;
                 let count = if given_back { 4 * self.groups } else { 1 };
                 let address = Expr::SharedAddr(self.barriers, Box::new(lit32(at as i32)));
                 call(e, Intrinsic::MbarrierInit, vec![address, Expr::U32(count)]);
@@ -168,11 +177,14 @@ impl<'x> FoldLoop<'x> {
         Expr::SharedAddr(self.barriers, Box::new(lit32(4 * self.layout.stages as i32)))
     }
 
+    /// Where a block takes one tile after the other: its rows may be copied over.
+    fn rows_empty(&self) -> Expr {
+        Expr::SharedAddr(self.barriers, Box::new(lit32(4 * self.layout.stages as i32 + 1)))
+    }
+
     /// The whole kernel after `new`.
     pub fn emit(&self, e: &mut Emit, facts: &Facts, home: &dyn Fn(TensorId) -> Home, goes: &Goes) {
-        let place = self.locate(e);
-        let scores = Scores::new(e, self.chain, self.tile, self.layout.step, &place.m[0]);
-        let (first, count) = scores.steps(e, &place.part);
+        let only = self.tile.resident.is_none().then(|| self.task(e, Expr::Special(Special::BlockX)));
         // Equal over a warp, said so that it is kept in a uniform register.
         let group = e.kernel.var("group", Ty::I32);
         let value = over(Expr::Special(Special::Warp), 4);
@@ -187,34 +199,71 @@ impl<'x> FoldLoop<'x> {
                     call(e, Intrinsic::SetMaxRegisters { more: false, count: LOADING }, Vec::new());
                 }
                 let one = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
-                e.if_then(one, |e| self.load(e, &place, &first, &count));
+                e.if_then(one, |e| {
+                    let c = self.tile.resident.map(|_| Cursor::new(e, 1));
+                    self.each_task(e, &only, &mut |e, task| self.load(e, task, c));
+                });
             },
             |e| {
                 if shares {
                     let count = self.layout.registers() as u16;
                     call(e, Intrinsic::SetMaxRegisters { more: true, count }, Vec::new());
                 }
-                let (state, thread) = self.multiply(e, &Expr::Var(group), &place, &scores, &first, &count);
-                if let Goes::Parts(parts, flags) = goes {
-                    return self.store_part(e, &state, &place, parts, *flags);
-                }
-                self.finish(e, &state, &scores, &thread);
-                self.store_beside(e, &state, &scores, &thread, &place);
-                let acc = state.acc;
-                if let Goes::Whole(Some(flags)) = goes {
-                    self.note(e, acc, &place, *flags);
-                }
-                let ground = Ground { graph: e.graph, facts, shape: &self.chain.outer, home };
-                Epilogue { shape: &self.chain.outer, tile: self.tile }.store(e, &ground, &place, &[acc]);
+                let cursors = self.tile.resident.map(|_| [Cursor::new(e, 0), Cursor::new(e, 0)]);
+                self.each_task(e, &only, &mut |e, task| {
+                    let (state, thread) = self.multiply(e, &Expr::Var(group), task, cursors);
+                    self.store(e, facts, home, goes, task, &state, &thread);
+                });
             },
         );
     }
 
+    /// The rows and steps of a tile of the grid.
+    fn task(&self, e: &mut Emit, block: Expr) -> Task<'x> {
+        let place = self.locate(e, block);
+        let scores = Scores::new(e, self.chain, self.tile, self.layout.step, &place.m[0]);
+        let (first, count) = scores.steps(e, &place.part);
+        Task { place, scores, first, count, parity: Expr::U32(0) }
+    }
+
+    /// The block's only tile, or one after the other. Where the number of steps grows with the row, every other one is
+    /// counted from the end, so that who begins with a long one ends with a short one.
+    fn each_task(&self, e: &mut Emit, only: &Option<Task<'x>>, f: &mut dyn FnMut(&mut Emit, &Task<'x>)) {
+        let (Some(blocks), None) = (self.tile.resident.map(i64::from), only) else {
+            return only.iter().for_each(|task| f(e, task));
+        };
+        let tiles = self.tile.batch * self.tile.m.tiles();
+        let turn = e.kernel.var("turn", Ty::I32);
+        let body = e.block(|e| {
+            let odd = e.named("odd", Ty::I32, modulo(Expr::Var(turn), 2));
+            let block = || Expr::Special(Special::BlockX);
+            let within = match self.chain.grows() {
+                true => {
+                    let back = sub(lit32(blocks as i32 - 1), block());
+                    let is_odd = cmp(CmpOp::Ne, odd.clone(), lit32(0));
+                    Expr::Select(Box::new(is_odd), Box::new(back), Box::new(block()))
+                }
+                false => block(),
+            };
+            let id = e.named("id", Ty::I32, plus(times(Expr::Var(turn), blocks), within));
+            let mut one = |e: &mut Emit| {
+                let parity = e.named("turn_parity", Ty::U32, cast(Ty::U32, odd.clone()));
+                let task = Task { parity, ..self.task(e, id.clone()) };
+                f(e, &task);
+            };
+            match tiles % blocks {
+                0 => one(e),
+                _ => e.if_then(cmp(CmpOp::Lt, id.clone(), lit32(tiles as i32)), one),
+            }
+        });
+        let (lo, hi) = (lit32(0), lit32(((tiles + blocks - 1) / blocks) as i32));
+        e.push(Stmt::For { var: turn, lo, hi, step: lit32(1), unroll: Unroll::None, body });
+    }
+
     /// The block's rows. Where the number of steps grows with the row, the longest come first: at the end of the batch
     /// those of several members together, so that no multiprocessor has a long one left when the others have none.
-    fn locate(&self, e: &mut Emit) -> Where {
+    fn locate(&self, e: &mut Emit, block: Expr) -> Where {
         let tiles = self.tile.m.tiles();
-        let block = Expr::Special(Special::BlockX);
         let parts = self.tile.split;
         let (part, id) = match parts {
             1 => (lit32(0), block),
@@ -255,21 +304,29 @@ impl<'x> FoldLoop<'x> {
 
     /// A warp is done with a stage.
     fn give_back(&self, e: &mut Emit, gate: Gate, c: Cursor) {
+        self.arrive(e, self.gate(gate, &Expr::Var(c.slot)));
+    }
+
+    /// One lane of a warp arrives.
+    fn arrive(&self, e: &mut Emit, barrier: Expr) {
         let first_lane = cmp(CmpOp::Eq, Expr::Special(Special::Lane), lit32(0));
-        e.if_then(first_lane, |e| {
-            call(e, Intrinsic::MbarrierArrive, vec![self.gate(gate, &Expr::Var(c.slot))]);
-        });
+        e.if_then(first_lane, |e| call(e, Intrinsic::MbarrierArrive, vec![barrier]));
     }
 
     /// One thread: waits for free stages, says how many bytes will come, and starts the copies.
-    fn load(&self, e: &mut Emit, place: &Where, first: &Expr, count: &Expr) {
+    fn load(&self, e: &mut Emit, task: &Task, cursor: Option<Cursor>) {
+        let Task { place, first, count, parity, .. } = task;
+        if self.tile.resident.is_some() {
+            let free = int_op(IntOp::Xor, parity.clone(), Expr::U32(1));
+            call(e, Intrinsic::MbarrierWait, vec![self.rows_empty(), free]);
+        }
         let full = e.named("rows_full", Ty::U32, self.rows_full());
         let rows: Vec<&Matrix> = self.factors.iter().map(|f| &f[0]).collect();
         let bytes = |all: &[&Matrix]| Expr::U32(all.iter().map(|m| m.bytes()).sum());
         call(e, Intrinsic::MbarrierExpect, vec![full.clone(), bytes(&rows)]);
         rows.iter().for_each(|a| a.copy(e, &lit32(0), &full, &place.m[0], &lit32(0), place));
         let terms: Vec<&Matrix> = self.factors.iter().map(|f| &f[1]).collect();
-        let c = Cursor::new(e, 1);
+        let c = cursor.unwrap_or_else(|| Cursor::new(e, 1));
         let var = e.kernel.var("it", Ty::I32);
         let body = e.block(|e| {
             let slot = Expr::Var(c.slot);
@@ -294,11 +351,10 @@ impl<'x> FoldLoop<'x> {
         &self,
         e: &mut Emit,
         group: &Expr,
-        place: &Where,
-        scores: &Scores,
-        first: &Expr,
-        count: &Expr,
+        task: &Task,
+        cursors: Option<[Cursor; 2]>,
     ) -> (State, Thread) {
+        let Task { place, scores, first, count, parity } = task;
         let columns = self.tile.n.block;
         let acc = e.kernel.array("acc", Ty::F32, columns / 2);
         contract_mma::clear(e, acc, columns / 2, dtype::Ty::F32);
@@ -330,9 +386,8 @@ impl<'x> FoldLoop<'x> {
             .map(|[a, b]| [a.descriptor(e, "a_matrix", &mine), b.descriptor(e, "b_matrix", &lit32(0))])
             .collect();
         let v = self.v.descriptor(e, "v_matrix", &lit32(0));
-        call(e, Intrinsic::MbarrierWait, vec![self.rows_full(), Expr::U32(0)]);
-        let at = Cursor::new(e, 0);
-        let before = Cursor::new(e, 0);
+        call(e, Intrinsic::MbarrierWait, vec![self.rows_full(), parity.clone()]);
+        let [at, before] = cursors.unwrap_or_else(|| [(); 2].map(|()| Cursor::new(e, 0)));
 
         // The first step has no weights before it.
         self.wait(e, Gate::ScoresFull, at);
@@ -372,10 +427,19 @@ impl<'x> FoldLoop<'x> {
         let (lo, step) = (lit32(1), lit32(1));
         e.push(Stmt::For { var, lo, hi: count.clone(), step, unroll: Unroll::None, body });
 
+        let resident = self.tile.resident.is_some();
+        if resident {
+            // All scores are made.
+            self.arrive(e, self.rows_empty());
+        }
         self.wait(e, Gate::TermsFull, before);
         call(e, Intrinsic::WgmmaFence, Vec::new());
         self.start_terms(e, &v, before, &state);
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
+        if resident {
+            self.give_back(e, Gate::TermsEmpty, before);
+            before.advance(e, self.layout.stages);
+        }
         (state, thread)
     }
 
@@ -538,7 +602,7 @@ impl<'x> FoldLoop<'x> {
     }
 
     /// Combines over the four lanes that share a row.
-    fn over_lanes(&self, e: &mut Emit, v: VarId, f: Func) {
+    pub(super) fn over_lanes(&self, e: &mut Emit, v: VarId, f: Func) {
         for mask in [1, 2] {
             let other = e.kernel.var("other", Ty::F32);
             let (kind, value) = (ShuffleKind::Xor, Expr::Var(v));
@@ -583,112 +647,8 @@ impl<'x> FoldLoop<'x> {
         });
     }
 
-    /// Notes for each row whether all its results are finite: 0 times what a condition leaves out may not be.
-    fn note(&self, e: &mut Emit, acc: ArrayId, place: &Where, flags: ParamId) {
-        let most = Expr::Lit(Value::F32(f32::MAX));
-        let rows = self.tile.m.points();
-        for r in 0..2 {
-            let noted = e.let_var("noted", Ty::I32, lit32(0));
-            unrolled(e, "g", self.tile.n.block / 8, |e, g| {
-                for w in 0..2 {
-                    let at = plus(times(g.clone(), 4), lit32(2 * r + w));
-                    let size = f32_call(Func::Abs, vec![Expr::Elem(acc, Box::new(at))]);
-                    let finite = cmp(CmpOp::Le, size, most.clone());
-                    let value =
-                        Expr::Select(Box::new(finite), Box::new(Expr::Var(noted)), Box::new(lit32(1)));
-                    e.push(Stmt::Set(noted, value));
-                }
-            });
-            for mask in [1, 2] {
-                let other = e.kernel.var("other", Ty::I32);
-                let (kind, value) = (ShuffleKind::Xor, Expr::Var(noted));
-                e.push(Stmt::Shuffle { var: other, kind, value, lane: lit32(mask) });
-                e.push(Stmt::Set(noted, int_op(IntOp::Or, Expr::Var(noted), Expr::Var(other))));
-            }
-            let local = Accumulators::of(self.tile).row(lit32(r));
-            let row = e.named("row", Ty::I32, plus(place.m[0].clone(), local));
-            let first = cmp(CmpOp::Eq, modulo(Expr::Special(Special::Lane), 4), lit32(0));
-            let inside = cmp(CmpOp::Lt, row.clone(), lit32(rows as i32));
-            e.if_then(and(first, inside), |e| {
-                let at = plus(times(place.batch_number.clone(), rows), row.clone());
-                e.push(Stmt::Store(Mem::Global(flags), at, Expr::Var(noted)));
-            });
-        }
-    }
-
-    /// Stores what a block has of its rows after its part of the terms.
-    fn store_part(
-        &self,
-        e: &mut Emit,
-        s: &State,
-        place: &Where,
-        parts: &Parts<ParamId>,
-        flags: Option<ParamId>,
-    ) {
-        let (rows, columns) = (self.tile.m.points(), self.tile.n.points());
-        for r in 0..2 {
-            if self.chain.cascade.state.is_some() {
-                self.over_lanes(e, s.sum[r], Func::Add);
-            }
-            let local = Accumulators::of(self.tile).row(lit32(r as i32));
-            let row = e.named("row", Ty::I32, plus(place.m[0].clone(), local));
-            let inside = cmp(CmpOp::Lt, row.clone(), lit32(rows as i32));
-            e.if_then(inside, |e| {
-                let batch = plus(times(place.part.clone(), self.tile.batch), place.batch_number.clone());
-                let line = e.named("line", Ty::I32, plus(times(batch, rows), row.clone()));
-                let first = cmp(CmpOp::Eq, modulo(Expr::Special(Special::Lane), 4), lit32(0));
-                e.if_then(first.clone(), |e| {
-                    e.push(Stmt::Store(Mem::Global(parts.tops), line.clone(), Expr::Var(s.top[r])));
-                    e.push(Stmt::Store(Mem::Global(parts.sums), line.clone(), Expr::Var(s.sum[r])));
-                    if let (Some(mem), Some(most)) = (parts.most, s.most) {
-                        e.push(Stmt::Store(Mem::Global(mem), line.clone(), Expr::Var(most[r])));
-                    }
-                });
-                if let Some(flags) = flags {
-                    let first_part = cmp(CmpOp::Eq, place.part.clone(), lit32(0));
-                    e.if_then(and(first, first_part), |e| {
-                        e.push(Stmt::Store(Mem::Global(flags), line.clone(), lit32(0)));
-                    });
-                }
-                let start = plus(times(line, columns), lane_column());
-                let start = e.named("start", Ty::I32, start);
-                unrolled(e, "g", self.tile.n.block / 8, |e, g| {
-                    for w in 0..2 {
-                        let at = plus(times(g.clone(), 4), lit32(2 * r as i32 + w));
-                        let value = Expr::Elem(s.acc, Box::new(at));
-                        let to = plus(start.clone(), plus(times(g.clone(), 8), lit32(w)));
-                        let store = |e: &mut Emit| e.push(Stmt::Store(Mem::Global(parts.accs), to, value));
-                        if columns % 8 == 0 {
-                            store(e);
-                        } else {
-                            let column = plus(plus(times(g.clone(), 8), lane_column()), lit32(w));
-                            e.if_then(cmp(CmpOp::Lt, column, lit32(columns as i32)), store);
-                        }
-                    }
-                });
-            });
-        }
-    }
-
-    /// Stores the values of the rows: a lane each.
-    fn store_beside(&self, e: &mut Emit, s: &State, scores: &Scores, thread: &Thread, place: &Where) {
-        let Some(most) = s.most else { return };
-        let rows = self.tile.m.points();
-        for r in 0..2 {
-            let local = Accumulators::of(self.tile).row(lit32(r as i32));
-            let row = e.named("row", Ty::I32, plus(place.m[0].clone(), local));
-            let first = cmp(CmpOp::Eq, modulo(Expr::Special(Special::Lane), 4), lit32(0));
-            let inside = cmp(CmpOp::Lt, row, lit32(rows as i32));
-            e.if_then(and(first, inside), |e| {
-                let row = OfRow::new(e, self.chain, most[r], scores.scale(), Expr::Var(s.sum[r]));
-                let known = Known { batch: &thread.batch, m: &thread.rows[r], n: &[] };
-                self.chain.beside.iter().for_each(|b| b.store(e, self.chain, known, &row));
-            });
-        }
-    }
-
     /// Divides by the sum of the weights.
-    fn finish(&self, e: &mut Emit, s: &State, scores: &Scores, thread: &Thread) {
+    pub(super) fn finish(&self, e: &mut Emit, s: &State, scores: &Scores, thread: &Thread) {
         let Some(state) = &self.chain.cascade.state else { return };
         if state.divisor.is_none() && state.guard {
             return;

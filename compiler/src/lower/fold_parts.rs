@@ -61,7 +61,8 @@ pub fn combine<'a>(
             lo: lit32(0),
             hi: split.clone(),
             step: lit32(1),
-            unroll: Unroll::None,
+            // The loads of several parts are under way together.
+            unroll: Unroll::By(8),
             body,
         };
         let top = e.let_var("top", Ty::F32, MINUS_INFINITY);

@@ -385,16 +385,19 @@ fn second(
     if shape.folds[0].b.exprs == [term] {
         swap(&mut shape);
     }
+    if shape.n.is_empty() {
+        return Err("a second product without columns".into());
+    }
     match shape.folds[0].a.exprs == [term] && shape.folds[0].b.exprs == [other] {
         true => Ok(shape),
         false => Err("factors that do not split as matrices".into()),
     }
 }
 
-/// The shape of one sum as a product of its own.
+/// The shape of one sum as a product of its own; a single row has no axis.
 fn shape_of(g: &Graph, d: &Define, axes: &[AxisId], sum: ExprId) -> Result<ContractShape, String> {
     let own = Define { target: d.target, axes: axes.to_vec(), value: sum, span: d.span };
-    let shape = contract_pattern::takes(g, &own, false)?;
+    let shape = contract_pattern::takes(g, &own, true)?;
     match shape.folds[..] {
         [ref c] if shape.selector.is_none() && c.ty == Ty::F32 && c.hoisted.is_empty() => Ok(shape),
         _ => Err("not one plain sum of products".into()),

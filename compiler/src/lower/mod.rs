@@ -57,6 +57,8 @@ mod fold_matrix;
 mod fold_parts;
 pub mod fold_pattern;
 mod fold_scores;
+mod fold_store;
+mod fold_turns;
 mod forced;
 mod home;
 mod hopper_codes;

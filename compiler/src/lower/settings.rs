@@ -57,7 +57,11 @@ const ROWS: &[Row] = &[
     Row { key: "unroll", forms: &Form::ALL, what: "a loop in a thread" },
     Row { key: "cluster", forms: &[Form::Row, Form::Contract], what: "blocks that share a row, or copies" },
     Row { key: "hold", forms: &[Form::Row], what: "what several passes over a row read" },
-    Row { key: "persistent", forms: &[Form::Contract], what: "blocks that take one tile after the other" },
+    Row {
+        key: "persistent",
+        forms: &[Form::Contract, Form::Fold],
+        what: "blocks that take one tile after the other",
+    },
 ];
 
 /// Values that ask for what happens anyway where no form follows the key.

@@ -442,6 +442,16 @@ pub fn outer_folds(g: &Graph, e: ExprId) -> Vec<ExprId> {
 
 /// A sum of products worth shared-memory tiles: operands that are used again along other axes.
 pub fn is_contraction(g: &Graph, facts: &mut Facts, e: ExprId) -> bool {
+    has_product(g, facts, e, |a, b| a && b)
+}
+
+/// A sum of products of which one operand at least is used again: a matrix by a matrix or by a vector.
+pub fn is_product_of_matrix(g: &Graph, facts: &mut Facts, e: ExprId) -> bool {
+    has_product(g, facts, e, |a, b| a || b)
+}
+
+/// Whether a value holds a sum of products along both operands, which `fits` by whether each of them is used again.
+fn has_product(g: &Graph, facts: &mut Facts, e: ExprId, fits: impl Fn(bool, bool) -> bool) -> bool {
     outer_folds(g, e).into_iter().any(|f| {
         let Expr::Fold(fold) = g.expr(f) else { return false };
         if fold.combine != Combine::Builtin(Monoid::Sum) {
@@ -453,7 +463,7 @@ pub fn is_contraction(g: &Graph, facts: &mut Facts, e: ExprId) -> bool {
         let reused =
             |x: &BTreeSet<AxisId>| all.iter().filter(|v| !x.contains(v)).any(|&v| facts::points(g, v) > 1.0);
         let folded = fold.axes.iter().any(|v| a.contains(v)) && fold.axes.iter().any(|v| b.contains(v));
-        folded && reused(&a) && reused(&b)
+        folded && fits(reused(&a), reused(&b))
     })
 }
 

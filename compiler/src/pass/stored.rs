@@ -383,7 +383,7 @@ impl<'a> Search<'a> {
         if self.chain && self.wishes.store.is_empty() {
             for s in &self.g.stmts {
                 if let Stmt::Define(d) = s
-                    && inline::is_contraction(self.g, &mut self.memory.facts, d.value)
+                    && inline::is_product_of_matrix(self.g, &mut self.memory.facts, d.value)
                 {
                     moves.push(Move::Chain(d.target));
                 }

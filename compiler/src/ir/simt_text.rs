@@ -87,6 +87,11 @@ pub fn print(k: &Kernel) -> String {
     p.out
 }
 
+/// An expression of a kernel as text.
+pub fn expr(k: &Kernel, e: &Expr) -> String {
+    Printer { k, out: String::new(), depth: 0 }.expr(e)
+}
+
 struct Printer<'a> {
     k: &'a Kernel,
     out: String,

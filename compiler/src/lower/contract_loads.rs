@@ -229,8 +229,15 @@ impl<'x> Loader<'x> {
         }
     }
 
+    /// Whether places need 64 bits, those of rows and terms beyond the ends too, which are found and not read.
     fn wide(&self, e: &Emit, p: &PlainRead) -> bool {
-        e.home(p.tensor).len > i32::MAX as i64
+        let up =
+            |n: i64, block: i64| ((n + block - 1) / block.max(1) * block.max(1)) as f64 / n.max(1) as f64;
+        let rows: f64 = self.side.dims.iter().map(|d| up(d.extent, d.block)).product();
+        let block: i64 = self.side.dims.iter().map(|d| d.block).product();
+        let rows = rows * up(block, self.side.block as i64);
+        let terms = up(self.fold.terms, self.fold.slot as i64);
+        e.home(p.tensor).len as f64 * rows * terms > i32::MAX as f64
     }
 
     fn prepare_plain(&mut self, e: &mut Emit, ground: &Ground, place: &Where, p: &PlainRead) {

@@ -4,7 +4,7 @@
 //! 16-bit values go in pairs. A line that begins in the middle of a pair has one value before the first pair and one after
 //! the last. Some lines are read from shared memory before the first of them is stored, so that none waits alone.
 
-use super::contract_coords::{Known, bind, digits, fold_op, modulo, over, plus, row, times};
+use super::contract_coords::{Known, bind, clamp, digits, fold_op, modulo, over, plus, row, times};
 use super::contract_epilogue::{define, when};
 use super::contract_pattern::ContractShape;
 use super::hopper_store::{Piece, Staging, warp_row};
@@ -68,6 +68,10 @@ impl Staging<'_> {
         let d = define(e.graph, shape, 0)?;
         let local = e.named("at_row", Ty::I32, plus(self.first_row(p), own.clone()));
         let (m, there) = row(e, &self.tile.m, &p.place.m, local);
+        // Lines beyond the last have places too: they must be numbers, though nothing is stored there.
+        let rows = self.tile.m.points().max(1);
+        let beyond = e.home(d.target).len / rows * self.tile.m.block as i64;
+        let m = if e.home(d.target).len + beyond > i32::MAX as i64 { clamp(e, &self.tile.m, m) } else { m };
         let side = &self.tile.n;
         let (n, _) = row(e, side, &p.place.n, self.first_column(p.piece.clone()));
         let left = int_op(IntOp::Sub, lit32(side.points() as i32), n[0].clone());

@@ -4,7 +4,7 @@
 
 use super::index::{Interval, reads};
 use super::read::Index;
-use super::scalar::{Emit, Num, arith, cmp, int_of};
+use super::scalar::{Emit, Num, arith, cmp, int_of, times};
 use super::{
     Choice, Lowering, MAX_GRID_X, Refusal, home, map_block, map_flat, map_stencil, map_tile, map_vec,
     map_window,
@@ -107,8 +107,8 @@ fn bytes<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define]) -> Result<
         for lane in 0..2 {
             let mut at = at.to_vec();
             let last = at.pop().expect("the dims have a last one");
-            let n = arith(IntOp::Mul, last.clone(), int_of(last.ty, 2));
-            let n = arith(IntOp::Add, n, int_of(last.ty, lane));
+            let n = times(last, 2, extent);
+            let n = arith(IntOp::Add, n.clone(), int_of(n.ty, lane));
             let last = Num { expr: e.named("at", n.ty, n.expr), ty: n.ty };
             at.push(last.clone());
             let one = |e: &mut Emit<'a>| {

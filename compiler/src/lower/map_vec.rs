@@ -5,7 +5,7 @@ use super::home::Home;
 use super::map::{self, coordinates, values};
 use super::map_lanes::{Lanes, gcd};
 use super::read::Index;
-use super::scalar::{Emit, Num, arith, cast, int_of, lit32, lit64};
+use super::scalar::{Emit, Num, arith, cast, int_of, lit32, lit64, times};
 use super::{Lowering, Refusal, unaligned};
 use crate::ir::graph::{Access, AxisId, Define, Expr as Node, ExprId, Graph, Read, TensorId};
 use crate::ir::simt::{ArrayId, Expr, IntOp, Intrinsic, Mem, Place, Stmt, Ty};
@@ -125,14 +125,14 @@ pub fn points<'a>(cx: &mut Lowering<'a>, name: &str, group: &[&'a Define], v: i6
     let mut dims = graph.tensor(first.target).dims.clone();
     let halves = halves(cx, group, v);
     let last = dims.last_mut().expect("a vectorised target has a last axis");
-    let half = *last / 2;
+    let (extent, half) = (*last, *last / 2);
     *last /= if halves.is_some() { 2 * v } else { v };
     // As many bytes a block either way.
     let threads = if halves.is_some() { map::THREADS / 2 } else { map::THREADS };
     map::launch_blocks(cx, name, &dims, threads, first.span, |e, at| {
         let mut at = at.to_vec();
         let last = at.pop().expect("a vectorised target has a last axis");
-        let n = arith(IntOp::Mul, last.clone(), int_of(last.ty, v));
+        let n = times(last, v, extent);
         let n = Num { expr: e.named("at", n.ty, n.expr), ty: n.ty };
         at.push(n);
         let Some(conds) = halves else {

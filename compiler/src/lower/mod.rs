@@ -87,6 +87,7 @@ mod map_tile_odd;
 mod map_vec;
 mod map_window;
 mod near;
+pub mod overflow;
 pub mod read;
 mod recur;
 mod row;

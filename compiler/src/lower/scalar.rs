@@ -607,6 +607,12 @@ pub fn arith(op: IntOp, a: Num, b: Num) -> Num {
     Num { expr: folded(op, a, b), ty }
 }
 
+/// A number times a constant, in 64 bits where what it counts up to needs them.
+pub fn times(n: Num, by: i64, end: i64) -> Num {
+    let ty = if end + by > i32::MAX as i64 { Ty::I64 } else { n.ty };
+    arith(IntOp::Mul, Num { expr: super::read::to(n, ty), ty }, int_of(ty, by))
+}
+
 /// `a op b` without what does nothing: literals are computed, `x + 0`, `x · 1`, `x · 0` are simplified.
 fn folded(op: IntOp, a: Expr, b: Expr) -> Expr {
     match (op, literal(&a), literal(&b)) {

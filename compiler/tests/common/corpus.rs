@@ -48,10 +48,16 @@ pub fn bindings(entry: &Value) -> Bindings {
     b
 }
 
+/// The text that an entry is of.
+pub fn text(entry: &Value) -> String {
+    let file = entry["tile_file"].as_str().expect("a file");
+    std::fs::read_to_string(root().join(file)).expect("the file is in the repository")
+}
+
 /// What binding an entry gives, with its sources.
 pub fn attempt(entry: &Value) -> (Sources, Result<Bound, Vec<Diagnostic>>) {
     let file = entry["tile_file"].as_str().expect("a file");
-    let text = std::fs::read_to_string(root().join(file)).expect("the file is in the repository");
+    let text = text(entry);
     let mut sources = Sources::default();
     let loaded = module::load(file, &text, &mut sources, &|_| Err("no imports here".into()));
     let bound = loaded.and_then(|m| bind(&m, entry["op"].as_str().expect("an op"), &bindings(entry)));

@@ -128,10 +128,15 @@ fn given(bound: &BoundOp, device: &Device, case: &Case) -> Result<BTreeMap<Strin
     let Device::Cuda(gpu) = device else { return Ok(BTreeMap::new()) };
     let mut memory = BTreeMap::new();
     for (i, t) in bound.graph().tensors.iter().filter(|t| is_given(t)).enumerate() {
-        let made = if t.dtype.is_float() && !t.dims.is_empty() {
-            normal_on_device(device, t, scale(case, &t.name), i as i64)?
-        } else {
-            DeviceBuffer::from_bytes(gpu, &host_tensor(t, case)?.data)?
+        let seed = ("seed", Value::I64(i as i64));
+        let made = match t.dtype {
+            _ if t.dims.is_empty() => DeviceBuffer::from_bytes(gpu, &host_tensor(t, case)?.data)?,
+            d if d.is_float() => {
+                let scale = ("scale", Value::F32(scale(case, &t.name) as f32));
+                on_device(device, t, "random", &[seed, scale])?
+            }
+            DType::Bool => on_device(device, t, "coins", &[seed])?,
+            _ => DeviceBuffer::from_bytes(gpu, &host_tensor(t, case)?.data)?,
         };
         memory.insert(t.name.clone(), made);
     }
@@ -142,16 +147,16 @@ fn scale(case: &Case, name: &str) -> f64 {
     case.scales.iter().find(|s| s.0 == name).map_or(1.0, |s| s.1)
 }
 
-/// Random normal data by the product itself.
-fn normal_on_device(device: &Device, t: &Tensor, scale: f64, seed: i64) -> Result<DeviceBuffer> {
+/// Random data by the product itself, as an op of the kinds makes them.
+fn on_device(device: &Device, t: &Tensor, op: &str, scalars: &[(&str, Value)]) -> Result<DeviceBuffer> {
     let Device::Cuda(gpu) = device else { return Err(Error::argument(&t.name, "there is no GPU")) };
     let n = t.dims.iter().product();
-    let op = Kernel::from_text("kinds.tile", KINDS_TEXT)?.op("random")?;
-    let fill = op.dim("N", n).constant("T", t.dtype.name()).compile(device)?;
+    let op = Kernel::from_text("kinds.tile", KINDS_TEXT)?.op(op)?;
+    let op = if t.dtype.is_float() { op.constant("T", t.dtype.name()) } else { op };
+    let fill = op.dim("N", n).compile(device)?;
     let buffer = DeviceBuffer::new(gpu, t.dtype.bytes(&t.dims) as u64)?;
     let stream = Stream::new(gpu)?;
-    let scalars = [("seed", Value::I64(seed)), ("scale", Value::F32(scale as f32))];
-    fill.prepare(&[("x", buffer.pointer())], &scalars)?.launch(&stream)?;
+    fill.prepare(&[("x", buffer.pointer())], scalars)?.launch(&stream)?;
     stream.synchronize()?;
     Ok(buffer)
 }

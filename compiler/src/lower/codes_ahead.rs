@@ -33,7 +33,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// `per`: steps of a block, whose first is a multiple of them; `columns`: of its instructions.
+    /// `per`: steps of a warp, whose first is a multiple of them; `columns`: of its instructions; `split`: parts of the terms.
     pub fn of(codes: &Codes, step: i64, columns: i64, per: i64, split: i64) -> Chunk {
         let group = match codes.weight.group {
             0 => return Chunk { steps: per, groups: 2, aligned: true, several: false },
@@ -81,7 +81,7 @@ pub struct Own<'p> {
     /// The block's first row of the warp, and its number among those that multiply.
     row: Expr,
     base: Expr,
-    /// The block's first step and its steps.
+    /// The warp's first step and its steps.
     first: Expr,
     count: Expr,
     held: Option<ArrayId>,
@@ -92,7 +92,8 @@ impl<'x> Ahead<'x> {
         let tile = &codes.choice.tile;
         let fold = &tile.folds[0];
         let per = (codes.terms / fold.step + tile.split - 1) / tile.split;
-        let chunk = Chunk::of(codes, fold.step, tile.n.block as i64, per, tile.split);
+        let (per, shares) = (per / codes.sharing as i64, tile.split * codes.sharing as i64);
+        let chunk = Chunk::of(codes, fold.step, tile.n.block as i64, per, shares);
         let words = (4 * warpgroups as i64 * chunk.words(codes)) as u32;
         let shared = (words > 0).then(|| e.kernel.shared("table", DType::I32, words, 16));
         Ahead { codes, table, chunk, step: fold.step, shared }
@@ -107,7 +108,8 @@ impl<'x> Ahead<'x> {
         (first, count): (&Expr, &Expr),
     ) -> Own<'p> {
         let warp = over(thread.clone(), 32);
-        let row = e.named("warp_row", Ty::I32, times(warp.clone(), ROWS));
+        let of_rows = modulo(warp.clone(), self.codes.rows() as i64 / ROWS);
+        let row = e.named("warp_row", Ty::I32, times(of_rows, ROWS));
         let base = e.named("own_table", Ty::I32, times(warp, self.chunk.words(self.codes)));
         let registers = (self.codes.constants() * self.chunk.groups / 2) as u32;
         let held = self.shared.map(|_| e.kernel.array("ahead", Ty::F32, registers));

@@ -47,7 +47,7 @@ pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Result<Optio
     }
     let Some(mut codes) = of_side(ground, wishes, c, true) else { return Ok(None) };
     let Some(draft) = best(target, &codes, (points(&shape.m), few), &asked) else { return Ok(None) };
-    codes.together = draft.together as u32;
+    (codes.together, codes.sharing) = (draft.together as u32, draft.sharing as u32);
     let mut tile = draft.tile(ground, wishes, &codes);
     codes.output = output(ground, &tile, &codes);
     (tile.staging, tile.boxes) =
@@ -69,6 +69,7 @@ struct Asked {
     /// Only this loop has these.
     groups_or_split: bool,
     groups: Option<i64>,
+    sharing: Option<i64>,
     columns: Option<i64>,
     split: Option<i64>,
     stages: Option<i64>,
@@ -95,15 +96,28 @@ impl Asked {
         let block = wishes.int("block", row)?;
         let groups = wishes.int("warpgroups", "")?;
         let columns = wishes.int("block", column)?;
-        let fits = block.is_none_or(|b| b % 64 == 0 && groups.is_none_or(|g| b == 64 * g))
+        // Warpgroups for which there are no rows share the terms.
+        let sharing = groups.map(|g| block.map_or(1, |b| if b > 0 { 64 * g / b } else { 0 }));
+        let fits = block.is_none_or(|b| b % 64 == 0)
+            && sharing.is_none_or(|s| s > 0 && block.is_none_or(|b| b * s == 64 * groups.unwrap_or(0)))
             && columns.is_none_or(|n| n % 8 == 0 && (8..=MOST_COLUMNS).contains(&n));
-        let groups = groups.or(block.map(|b| b / 64));
+        let groups = block.map(|b| b / 64).or(groups);
         let any = settings.is_some_and(|s| !s.is_empty());
         let own = |key: &(String, String)| matches!(key.0.as_str(), "warpgroups" | "split");
         let groups_or_split = settings.is_some_and(|s| s.keys().any(own));
         let (split, stages) = (wishes.split()?, wishes.int("stages", "")?);
         let (step, cluster) = (wishes.int("step", k)?, wishes.int("cluster", row)?);
-        Ok(fits.then_some(Asked { any, groups_or_split, groups, columns, split, stages, step, cluster }))
+        Ok(fits.then_some(Asked {
+            any,
+            groups_or_split,
+            groups,
+            sharing,
+            columns,
+            split,
+            stages,
+            step,
+            cluster,
+        }))
     }
 }
 
@@ -111,13 +125,15 @@ impl Asked {
 #[derive(Clone, Copy)]
 struct Draft {
     groups: i64,
+    /// Warpgroups that share the terms of the same rows.
+    sharing: i64,
     columns: i64,
     split: i64,
     together: i64,
     step: i64,
     cluster: i64,
     stages: i64,
-    /// Bytes of the table of constants.
+    /// Bytes of the table of constants, and of the sums that warpgroups add.
     table: i64,
 }
 
@@ -128,13 +144,16 @@ fn best(target: &Target, codes: &Codes, sides: (i64, i64), asked: &Asked) -> Opt
     let splits = one(asked.split, (1..=16).collect());
     let clusters = one(asked.cluster, if target.clusters { vec![1, 2] } else { vec![1] });
     let mut found: Option<(f64, Draft)> = None;
-    for groups in one(asked.groups, vec![1, 2, 4]) {
+    let warpgroups = one(asked.groups, vec![1, 2, 4]).into_iter();
+    let warpgroups = warpgroups.flat_map(|g| one(asked.sharing, vec![1, 2]).into_iter().map(move |s| (g, s)));
+    for (groups, sharing) in warpgroups {
         for step in one(asked.step, STEPS.to_vec()) {
             for &columns in &columns {
                 for (&split, &cluster) in splits.iter().flat_map(|s| clusters.iter().map(move |c| (s, c))) {
                     for together in [1, 2] {
                         let (stages, table) = (0, 0);
-                        let draft = Draft { groups, columns, split, together, step, cluster, stages, table };
+                        let draft =
+                            Draft { groups, sharing, columns, split, together, step, cluster, stages, table };
                         let Some(draft) = draft.fitted(target, codes, sides, asked.stages) else { continue };
                         let cost = draft.cost(target, codes, sides);
                         if found.as_ref().is_none_or(|f| cost < f.0) {
@@ -162,6 +181,11 @@ impl Draft {
         64 * self.groups
     }
 
+    /// Those that multiply.
+    fn warpgroups(&self) -> i64 {
+        self.groups * self.sharing
+    }
+
     fn per(&self, codes: &Codes) -> i64 {
         (codes.terms / self.step + self.split - 1) / self.split
     }
@@ -185,22 +209,29 @@ impl Draft {
         let parts = self.split <= all && (self.split - 1) * per < all && codes.terms % self.step == 0;
         let whole = (rows + self.rows() - 1) / self.rows();
         let pairs = self.cluster == 1 || self.cluster == 2 && whole % 2 == 0 && self.columns % 16 == 0;
-        if !parts || !pairs || !STEPS.contains(&self.step) || !matches!(self.groups, 1 | 2 | 4) {
+        let shared = self.sharing == 1
+            || self.groups == 1 && self.sharing == 2 && self.split * per == all && per % self.sharing == 0;
+        if !parts || !pairs || !shared || !STEPS.contains(&self.step) || !matches!(self.groups, 1 | 2 | 4) {
             return None;
         }
-        let ahead = codes_ahead::Chunk::of(codes, self.step, self.columns, per, self.split);
+        let (own, shares) = (per / self.sharing, self.split * self.sharing);
+        let ahead = codes_ahead::Chunk::of(codes, self.step, self.columns, own, shares);
         let registers = self.columns / 2 + REGISTERS + 2 * codes.constants() + ahead.held(codes);
-        let threads = 128 * (self.groups + 1);
-        let have = match (self.groups, self.together) {
+        let threads = 128 * (self.warpgroups() + 1);
+        let have = match (self.warpgroups(), self.together) {
             (2, 1) => GIVEN,
             (_, n) => (65536 / (threads * n) / 8 * 8).min(255),
         };
         let more = self.blocks((rows, few)) > target.sms as i64;
-        self.table = ahead.bytes(codes, self.groups);
+        self.table = ahead.bytes(codes, self.warpgroups()) + (self.sharing - 1) * 256 * self.columns;
         let stage = self.rows() * self.step / 2 + self.columns * self.step * 2;
         let room = (target.shared_per_sm as i64 / self.together).min(target.shared_per_block as i64);
         let room = room - 3072 - self.table;
         self.stages = stages.unwrap_or((room / stage).min(8).min(per + 1).max(2));
+        self.stages -= self.stages % self.sharing;
+        if stages.is_some_and(|s| s != self.stages) {
+            return None;
+        }
         let fits = registers <= have && (self.together == 1 || more);
         (fits && self.stages >= 2 && self.stages * stage <= room).then_some(self)
     }
@@ -221,6 +252,8 @@ impl Draft {
         const COLUMN: f64 = 0.285;
         const FEWEST: i64 = 40;
         const ALONE: f64 = 1.25;
+        /// Warpgroups' sums that are added.
+        const JOIN: f64 = 400.0;
         /// A second kernel.
         const SECOND: f64 = 3000.0;
         let (sms, per) = (target.sms as i64, self.per(codes));
@@ -234,7 +267,7 @@ impl Draft {
         let weights = (here * self.rows() * self.step) as f64 / WEIGHTS;
         let columns = self.columns.max(FEWEST);
         let products = (here * self.groups * self.step / 16 * columns) as f64 * COLUMN;
-        let alone = if self.groups * here == 1 { ALONE } else { 1.0 };
+        let alone = if self.warpgroups() * here == 1 { ALONE } else { 1.0 };
         let computed = alone * (weights + products);
         let looped = (waves * per) as f64 * copies.max(computed);
         let memory = (rows * codes.terms / 2 + 2 * few * codes.terms) as f64 / MEMORY;
@@ -242,7 +275,8 @@ impl Draft {
         let parts = if self.split > 1 { SECOND + (self.split * rows * few * 8) as f64 / CACHE } else { 0.0 };
         // A pair of blocks wait for each other.
         let pairs = if self.cluster > 1 { 1.02 } else { 1.0 };
-        pairs * looped.max(memory).max(cache) + waves as f64 * AROUND + parts
+        let joined = (self.sharing - 1) as f64 * JOIN;
+        pairs * looped.max(memory).max(cache) + waves as f64 * (AROUND + joined) + parts
     }
 
     fn tile(&self, ground: &Ground, wishes: &Wishes, codes: &Codes) -> Tile {
@@ -258,7 +292,8 @@ impl Draft {
         fold.b.place = Place::Lines(columns * self.step as u32 / 64);
         (fold.a.load, fold.b.load) = (Load::Boxes, Load::Boxes);
         let shared_bytes = stages * stage + self.table as u32 + 16 * stages;
-        let (arrange, threads) = (Arrange::Groups { m: self.groups as u32 }, 128 * (self.groups as u32 + 1));
+        let arrange = Arrange::Groups { m: self.groups as u32 };
+        let threads = 128 * (self.warpgroups() as u32 + 1);
         Tile { arrange, threads, shared_bytes, cluster: self.cluster as u32, ..tile }
     }
 }

@@ -77,6 +77,8 @@ pub struct Codes {
     pub groups: i64,
     /// Blocks that share a multiprocessor.
     pub together: u32,
+    /// Warpgroups of the loop of sm_90a that share the terms of the same rows.
+    pub sharing: u32,
     /// How the loop of sm_90a stores whole sums as boxes, where it can.
     pub output: Option<Output>,
 }
@@ -246,6 +248,7 @@ pub(super) fn of_side(ground: &Ground, wishes: &Wishes, c: &Contraction, first: 
         columns: 1,
         groups: 0,
         together: 1,
+        sharing: 1,
         output: None,
     })
 }

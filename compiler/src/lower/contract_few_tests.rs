@@ -139,6 +139,12 @@ fn weights_of_four_bits() {
         ((130, 128, 1152, 64), &[("cluster", "n", 2), ("warpgroups", "", 1), ("stages", "", 3)]),
         ((144, 100, 1024, 32), &[("block", "m", 144), ("step", "k", 128), ("split", "k", 1)]),
         ((250, 512, 512, 128), &[]),
+        // Two warpgroups share the terms.
+        ((24, 200, 2048, 32), &[("block", "n", 64), ("warpgroups", "", 2), ("split", "k", 1)]),
+        (
+            (64, 128, 1536, 64),
+            &[("block", "n", 64), ("warpgroups", "", 2), ("split", "k", 2), ("cluster", "n", 2)],
+        ),
     ] {
         codes(&case, sizes, settings);
     }

@@ -5,6 +5,8 @@
 //! of each of four words, a byte whose place depends on the lane alone, so the few rows need no permutation. Two sets of
 //! registers take turns: while the products of one are under way, the other is filled.
 //!
+//! Two warpgroups may share the terms of the same rows: each has stages of its own in turn, and the first adds both sums.
+//!
 //! The blocks of a cluster have neighbouring rows of weights and the same of the other operand: each copies a part of these to
 //! all, as in the loop of other products.
 
@@ -25,6 +27,7 @@ use crate::ir::simt::{
 };
 use crate::ir::tile::{Arrange, Tile};
 use crate::vocab::dtype::DType;
+use crate::vocab::func::Func;
 
 /// Terms of a line of the other operand's rows.
 const LINE: i64 = 64;
@@ -39,6 +42,8 @@ pub struct HopperCodes<'x> {
     ahead: Ahead<'x>,
     /// Terms of a stage.
     step: i64,
+    /// Where warpgroups that share the terms leave their sums.
+    sums: Option<SharedId>,
     w: SharedId,
     x: SharedId,
     w_map: ParamId,
@@ -88,8 +93,10 @@ impl<'x> HopperCodes<'x> {
         let w_map = e.tensor_map(cw.tensor, None, "w_map", w_map);
         let x_map = e.tensor_map(cx.tensor, None, "x_map", x_map);
         let barriers = e.kernel.shared("barriers", DType::I64, 2 * stages, 8);
-        let ahead = Ahead::new(e, codes, Table::bare(codes, shape), groups);
-        HopperCodes { codes, shape, tile, ahead, step, w, x, w_map, x_map, barriers, groups }
+        let ahead = Ahead::new(e, codes, Table::bare(codes, shape), groups * codes.sharing);
+        let sums = 64 * n * (codes.sharing - 1);
+        let sums = (sums > 0).then(|| e.kernel.shared("sums", DType::F32, sums, 16));
+        HopperCodes { codes, shape, tile, ahead, step, sums, w, x, w_map, x_map, barriers, groups }
     }
 
     fn stages(&self) -> u32 {
@@ -107,7 +114,7 @@ impl<'x> HopperCodes<'x> {
 
     /// Whether the loading warpgroup leaves registers to the others.
     fn balance(&self) -> bool {
-        self.groups == 2 && self.codes.together == 1
+        self.groups * self.codes.sharing == 2 && self.codes.together == 1
     }
 
     /// The whole kernel after `new`.
@@ -135,9 +142,9 @@ impl<'x> HopperCodes<'x> {
                 if self.balance() {
                     call(e, Intrinsic::SetMaxRegisters { more: true, count: MULTIPLYING }, Vec::new());
                 }
-                self.multiply(e, place, &steps, acc);
+                self.multiply(e, place, &steps, (&Expr::Var(group), acc));
                 let epilogue = Epilogue { shape: self.shape, tile: self.tile };
-                match (&staging, self.tile.split) {
+                self.whole(e, &Expr::Var(group), acc, |e| match (&staging, self.tile.split) {
                     (Some(s), _) => {
                         self.meet(e);
                         s.store(e, &epilogue, place, &[acc], &Expr::Var(group));
@@ -145,9 +152,45 @@ impl<'x> HopperCodes<'x> {
                     }
                     (None, 1) => epilogue.store(e, ground, place, &[acc]),
                     _ => epilogue.store_partial(e, place, &[acc], work),
+                });
+            },
+        );
+    }
+
+    /// Adds the sums of warpgroups that share the terms; the first goes on.
+    fn whole(&self, e: &mut Emit, group: &Expr, acc: ArrayId, then: impl FnOnce(&mut Emit)) {
+        let Some(sums) = self.sums else { return then(e) };
+        let len = self.tile.n.block / 2;
+        let (thread, sharing) = (modulo(Expr::Special(Special::ThreadX), 128), self.codes.sharing);
+        let thread = e.named("of_group", Ty::I32, thread);
+        // Neighbouring threads' sums lie together.
+        let at = |part: Expr, i: u32| {
+            plus(plus(times(part, 128 * len as i64), thread.clone()), lit32(128 * i as i32))
+        };
+        let elem = |i: u32| Expr::Elem(acc, Box::new(lit32(i as i32)));
+        let first = cmp(CmpOp::Eq, group.clone(), lit32(1));
+        e.if_else(
+            first.clone(),
+            |_| (),
+            |e| {
+                let part = int_op(IntOp::Sub, group.clone(), lit32(2));
+                for i in 0..len {
+                    e.push(Stmt::Store(Mem::Shared(sums), at(part.clone(), i), elem(i)));
                 }
             },
         );
+        let threads = 128 * sharing as u16;
+        call(e, Intrinsic::NamedBarrier { threads }, vec![Expr::U32(sharing + 1)]);
+        e.if_then(first, |e| {
+            for part in 0..sharing as i32 - 1 {
+                for i in 0..len {
+                    let other = Expr::Load(Mem::Shared(sums), Box::new(at(lit32(part), i)));
+                    let sum = Expr::Call(Func::Add, vec![elem(i), other]);
+                    e.push(Stmt::SetElem(acc, lit32(i as i32), sum));
+                }
+            }
+            then(e);
+        });
     }
 
     /// Waits until every warp's products have read the stages that results go to.
@@ -216,7 +259,10 @@ impl<'x> HopperCodes<'x> {
             let full = e.named("full", Ty::U32, self.barrier(&slot, false));
             let bytes = rows * self.step / 2 + n * self.step * 2;
             call(e, Intrinsic::MbarrierExpect, vec![full.clone(), Expr::U32(bytes as u32)]);
-            let step = e.named("step", Ty::I32, plus(steps.first.clone(), it));
+            // Stages go to the warpgroups that share the terms in turn.
+            let sharing = self.codes.sharing as i64;
+            let number = plus(times(modulo(it.clone(), sharing), self.own_steps()), over(it, sharing));
+            let step = e.named("step", Ty::I32, plus(steps.first.clone(), number));
             let to = Expr::SharedAddr(self.w, Box::new(times(slot.clone(), rows * self.step / 8)));
             let at = vec![to, full.clone(), times(step.clone(), self.step / 2), place.m[0].clone()];
             call(e, Intrinsic::TmaLoad { map: self.w_map, rank: 2 }, at);
@@ -247,13 +293,33 @@ impl<'x> HopperCodes<'x> {
         e.push(Stmt::For { var, lo: lit32(0), hi, step: lit32(1), unroll: Unroll::None, body });
     }
 
-    fn multiply(&self, e: &mut Emit, place: &Where, steps: &Steps, acc: ArrayId) {
+    /// Steps of each of the warpgroups that share the terms.
+    fn own_steps(&self) -> i64 {
+        match self.codes.sharing as i64 {
+            1 => 0,
+            n => self.codes.terms / self.step / self.tile.split / n,
+        }
+    }
+
+    fn multiply(&self, e: &mut Emit, place: &Where, steps: &Steps, (group, acc): (&Expr, ArrayId)) {
+        let sharing = self.codes.sharing;
+        let share = int_op(IntOp::Sub, group.clone(), lit32(1));
+        let share = if sharing == 1 { lit32(0) } else { e.named("share", Ty::I32, share) };
+        let steps = &match sharing {
+            1 => Steps { first: steps.first.clone(), count: steps.count.clone() },
+            _ => {
+                let first = plus(steps.first.clone(), times(share.clone(), self.own_steps()));
+                let first = e.named("own_first", Ty::I32, first);
+                Steps { first, count: lit32(self.own_steps() as i32) }
+            }
+        };
         let thread = int_op(IntOp::Sub, Expr::Special(Special::ThreadX), lit32(128));
         let thread = e.named("thread", Ty::I32, thread);
         let own = self.ahead.begin(e, place, &thread, (&steps.first, &steps.count));
         let lane = || Expr::Special(Special::Lane);
         let eighth = e.named("eighth", Ty::I32, over(lane(), 4));
-        let row = plus(times(over(thread, 32), 16), eighth.clone());
+        let warp = modulo(over(thread, 32), self.tile.m.block as i64 / 16);
+        let row = plus(times(warp, 16), eighth.clone());
         let byte = times(modulo(lane(), 4), 0x1111);
         let me = Lane {
             row: e.named("own_row", Ty::I32, row),
@@ -269,6 +335,9 @@ impl<'x> HopperCodes<'x> {
         let base = int_op(IntOp::And, base, Expr::U32(0x3fff));
         let base = e.named("x_matrix", Ty::U32, int_op(IntOp::Or, Expr::U32(1 << 16), base));
         let c = Cursor::new(e, 0);
+        if sharing > 1 {
+            e.push(Stmt::Set(c.slot, share));
+        }
         let before = e.let_var("before", Ty::I32, lit32(0));
         self.each_step(e, steps, |e, it| {
             let slot = Expr::Var(c.slot);
@@ -294,7 +363,7 @@ impl<'x> HopperCodes<'x> {
             }
             self.ahead.done(e, &own, &it);
             e.push(Stmt::Set(before, slot));
-            c.advance(e, self.stages());
+            c.advance_by(e, sharing, self.stages());
         });
         call(e, Intrinsic::WgmmaWait(0), Vec::new());
         if self.cluster() > 1 {

@@ -45,10 +45,17 @@ impl Cursor {
 
     /// On to the next of so many stages.
     pub fn advance(self, e: &mut Emit, stages: u32) {
-        e.push(Stmt::Set(self.slot, plus(Expr::Var(self.slot), lit32(1))));
-        let last = cmp(CmpOp::Eq, Expr::Var(self.slot), lit32(stages as i32));
+        self.advance_by(e, 1, stages);
+    }
+
+    /// On by some stages, of which there is a multiple.
+    pub fn advance_by(self, e: &mut Emit, by: u32, stages: u32) {
+        e.push(Stmt::Set(self.slot, plus(Expr::Var(self.slot), lit32(by as i32))));
+        let op = if by == 1 { CmpOp::Eq } else { CmpOp::Ge };
+        let last = cmp(op, Expr::Var(self.slot), lit32(stages as i32));
         e.if_then(last, |e| {
-            e.push(Stmt::Set(self.slot, lit32(0)));
+            let first = plus(Expr::Var(self.slot), lit32(-(stages as i32)));
+            e.push(Stmt::Set(self.slot, if by == 1 { lit32(0) } else { first }));
             e.push(Stmt::Set(self.parity, int_op(IntOp::Xor, Expr::Var(self.parity), Expr::U32(1))));
         });
     }

@@ -241,7 +241,7 @@ impl Draft {
         /// Bytes a nanosecond from memory, from the L2 cache, and into one multiprocessor.
         const MEMORY: f64 = 4200.0;
         const CACHE: f64 = 9000.0;
-        const OWN: f64 = 70.0;
+        const OWN: f64 = 55.0;
         /// Nanoseconds until a copy is there, and of a block's start and end.
         const LATENCY: f64 = 700.0;
         const AROUND: f64 = 2500.0;
@@ -255,7 +255,7 @@ impl Draft {
         /// Warpgroups' sums that are added.
         const JOIN: f64 = 400.0;
         /// A second kernel.
-        const SECOND: f64 = 3000.0;
+        const SECOND: f64 = 3500.0;
         let (sms, per) = (target.sms as i64, self.per(codes));
         let blocks = self.blocks((rows, few));
         let here = ((blocks + sms - 1) / sms).min(self.together);

@@ -43,6 +43,16 @@ fn sizes_that_divide_nothing() {
 }
 
 #[test]
+fn floats_of_eight_bits_are_promoted() {
+    let dtypes = (DType::E4M3, DType::E4M3, DType::BF16);
+    for (m, n, k) in [(16, 520, 1040), (7, 515, 2048), (640, 48, 1024)] {
+        let plan = matmul(dtypes, (m, n, k), NT);
+        assert_eq!(block(&plan, &Schedule::default()).map(|b| b.0), Some(64), "{m}×{n}×{k}");
+        few(&plan, &Schedule::default());
+    }
+}
+
+#[test]
 fn settings_are_followed() {
     let plan = matmul(BF16, (40, 770, 1096), NT);
     for settings in [

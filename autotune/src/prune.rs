@@ -5,7 +5,7 @@ use crate::model;
 use crate::protocol::{Failure, FailureKind};
 use girih_compiler::ir::plan::Plan;
 use girih_compiler::ir::program::Program;
-use girih_compiler::ir::simt::Kernel;
+use girih_compiler::ir::simt::{Intrinsic, Kernel, Place, Stmt};
 use girih_compiler::lower::{Schedule, plan_to_program};
 use girih_compiler::vocab::target::Target;
 
@@ -46,8 +46,10 @@ pub fn fits(k: &Kernel, target: &Target) -> Result<(), Failure> {
     }
     let words = registers(k);
     limit("registers of a thread", words.into(), MOST_WORDS.into())?;
-    let all = u64::from(words) * u64::from(k.threads().next_multiple_of(32));
-    limit("registers of a block", all, target.registers_per_sm.into())?;
+    // Where warps give registers back for others to take, those that hold sums have more than a thread's share.
+    let threads = k.threads().next_multiple_of(32);
+    let held = if gives_back(&k.body) { threads.saturating_sub(WARPGROUP) } else { threads };
+    limit("registers of a block", u64::from(words) * u64::from(held), target.registers_per_sm.into())?;
     if model::resident(k, target) == 0 {
         let what = format!("{}: not one block fits on a multiprocessor of {}", k.name, target.name);
         return Err(Failure::new(FailureKind::Refused, what));
@@ -55,10 +57,22 @@ pub fn fits(k: &Kernel, target: &Target) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Threads that give registers back together, and hold no sums.
+const WARPGROUP: u32 = 128;
+
+/// Whether some warps give registers back.
+fn gives_back(body: &[Stmt]) -> bool {
+    body.iter().any(|s| match s {
+        Stmt::For { body, .. } | Stmt::While { body, .. } => gives_back(body),
+        Stmt::If { then, otherwise, .. } => gives_back(then) || gives_back(otherwise),
+        Stmt::Intrinsic { op, .. } => matches!(op, Intrinsic::SetMaxRegisters { more: false, .. }),
+        _ => false,
+    })
+}
+
 /// Words that a thread's arrays need, its registers at least. An array that is indexed at run time lies in memory;
 /// only the accumulators of matrix instructions are sure to be registers.
 fn registers(k: &Kernel) -> u32 {
-    use girih_compiler::ir::simt::{Intrinsic, Place, Stmt};
     let mut held = std::collections::BTreeSet::new();
     let mut todo: Vec<&Stmt> = k.body.iter().collect();
     while let Some(s) = todo.pop() {

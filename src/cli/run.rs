@@ -179,14 +179,22 @@ pub fn choose(args: &OpArgs) -> Result<Op> {
 
 /// An op under the settings of a schedule file, where one is given.
 pub fn scheduled(bound: BoundOp, asked: Option<&str>) -> Result<BoundOp> {
+    Ok(match settings(asked)? {
+        Some(schedule) => bound.with_schedule(schedule),
+        None => bound,
+    })
+}
+
+/// The settings of a schedule file; `None` without one, or where it holds `tile` blocks, which the op has already.
+pub(super) fn settings(asked: Option<&str>) -> Result<Option<Schedule>> {
     match asked {
-        None => Ok(bound),
+        None => Ok(None),
         Some("each") => Err(Error::argument("schedule", "each is for run: name a file here")),
-        Some(_) if blocks(asked)?.is_some() => Ok(bound),
+        Some(_) if blocks(asked)?.is_some() => Ok(None),
         Some(file) => {
             let path = Path::new(file);
             let schedule = Schedule::parse(&girih::kernel::read(path)?).map_err(|e| Error::file(path, e))?;
-            Ok(bound.with_schedule(schedule))
+            Ok(Some(schedule))
         }
     }
 }

@@ -93,6 +93,9 @@ struct Chosen {
 
 fn chosen(op: &Op, file: &Path, target: &Target) -> Result<Chosen> {
     let bound = op.bind()?;
+    if !op.settings().kernels.is_empty() {
+        return Ok(Chosen { bound, choice: "given".into(), record: None });
+    }
     let device = Device::Simulator(*target);
     let (choice, record) = choice(&bound, file, target)?;
     let configured = record.as_ref().and_then(|r| configured(&bound, &r.configuration));

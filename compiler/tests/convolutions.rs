@@ -8,12 +8,14 @@ use girih_compiler::host::HostTensor;
 use girih_compiler::ir::graph::{Graph, Role, Word};
 use girih_compiler::ir::plan::Form;
 use girih_compiler::ir::simt::Stmt;
+use girih_compiler::lower::simt_to_cuda::print;
 use girih_compiler::lower::{Schedule, plan_to_program};
 use girih_compiler::pass::graph_to_plan::{PlanOptions, plan};
 use girih_compiler::reference::{self, Inputs};
 use girih_compiler::sim::{self, SimOptions};
 use girih_compiler::vocab::dtype::DType;
 use girih_compiler::vocab::target::Target;
+use girih_dsl::source::Sources;
 use words::graph;
 
 /// Values of both signs that repeat at different lengths, and `strange` ones here and there.
@@ -71,6 +73,21 @@ fn transposed_by_two() {
     for taps in ["R=3 S=3", "R=4 S=2", "R=1 S=5"] {
         transposed(BY_TWO, &format!("N=2 C=16 H=5 W=6 F=24 {taps}"), 4);
     }
+}
+
+/// What follows the product in a result of f32 is as exact as anywhere, down to gelu's tail of subnormals: the kernels of the
+/// phases have the statement alone, without its readers and without the result's name.
+#[test]
+fn transposed_with_a_tail_in_f32() {
+    let text = BY_TWO.replace("(y: f16", "(y: f32").replace("relu(b[f]", "gelu(b[f] - 10.5");
+    let g = graph(&text, "t", "N=2 C=4 H=5 W=6 F=8 R=3 S=3");
+    agrees(&g, Form::Contract, &Schedule::default(), "sm_90a", &[]);
+    let p = plan(&g, &PlanOptions::default());
+    let target = Target::parse("sm_90a").expect("a target of the table");
+    let program =
+        plan_to_program(&p, target, &Schedule::default()).unwrap_or_else(|r| panic!("{}", r.message));
+    let cuda = print(&program, target, &Sources::default());
+    assert!(cuda.contains("erfcf(") && !cuda.contains("erfc_near("), "{cuda}");
 }
 
 #[test]

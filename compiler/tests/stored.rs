@@ -199,6 +199,14 @@ op two_norms[M, N](x: f32[M, N], g: f32[N]) -> (y: f32[M, N], l: f32[M]) {
     s[m] = sum[n](g[n] * x[m, n] * (g[n] * x[m, n])) / 8
     l[m] = sqrt(s[m])
     y[m, n] = x[m, n] * s[m] + sum[k](x[m, k] * g[k] * (x[m, k] * g[k]) / 8)
+}
+op mean_of_layer[M, N, K](x: f32[M, K], w: f32[N, K], b: f32[N]) -> (y: f32[M]) {
+    t[m, n] = sum[k](x[m, k] * w[n, k]) + b[n]
+    y[m] = mean[n](t[m, n])
+}
+op mean_of_shared_layer[M, N, K](x: f32[M, K], w: f32[N, K], b: f32[N]) -> (t: f32[M, N], y: f32[M]) {
+    t[m, n] = sum[k](x[m, k] * w[n, k]) + b[n]
+    y[m] = mean[n](t[m, n])
 }";
 
 fn ways(op: &str, words: &str) -> (Graph, Plan) {
@@ -236,6 +244,16 @@ fn linear_attention_never_makes_its_scores() {
     // Short sequences of wide heads: the scores are the smaller matrix.
     let (_, p) = ways("linear_attention", "S=64 D=512 E=512");
     assert!(stored(&p).contains(&"a".into()), "{}", p.notes.join("\n"));
+}
+
+/// A sum along a product's rows is a product with summed weights, a bias apart; one that is stored anyway is read.
+#[test]
+fn a_sum_along_a_product_sums_the_weights_first() {
+    let (g, p) = ways("mean_of_layer", "M=1024 N=4096 K=4096");
+    assert!(!stored(&p).contains(&"t".into()), "{}", p.notes.join("\n"));
+    assert!(!forms(&p).contains(&"contract") && cost(&p) < 0.3 * cost(&greedy(&g)), "{:?}", forms(&p));
+    let (_, p) = ways("mean_of_shared_layer", "M=1024 N=4096 K=4096");
+    assert_eq!(stored(&p), ["t", "y"], "{}", p.notes.join("\n"));
 }
 
 /// A product and the same with its factors and its axes the other way round.
@@ -291,6 +309,7 @@ fn every_spelling_keeps_the_meaning() {
         ("linear_attention", "S=70 D=24 E=24"),
         ("both_ways", "M=33 N=33 K=20"),
         ("two_means", "M=5 N=40"),
+        ("mean_of_layer", "M=9 N=40 K=33"),
         ("two_norms", "M=5 N=5"),
     ] {
         let g = graph(WAYS, op, words);

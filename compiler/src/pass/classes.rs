@@ -69,7 +69,9 @@ impl Classes {
         terms.values.canonical_spans();
         let now = |t: Term| t.map_children(|c| terms.values.egraph.find(c));
         let written = written.into_iter().map(now).collect();
-        let choice = extract::choose_as_written(&terms.values.egraph, &written);
+        let opens = |n: u32| terms.opens(TensorId(n));
+        let choice =
+            extract::choose_as_written(&terms.values.egraph, &written).without(&terms.values.egraph, &opens);
         let at = g.stmts.iter().enumerate().flat_map(|(i, s)| s.targets().into_iter().map(move |t| (t, i)));
         let updates = g.stmts.iter().filter_map(|s| match s {
             Stmt::Update(Update { base: Base::Tensor(t), .. }) => Some(*t),

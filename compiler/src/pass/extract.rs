@@ -14,6 +14,8 @@ use std::rc::Rc;
 /// The chosen term of each class, with its cost.
 pub struct Choice {
     best: FxHashMap<Id, (f64, Term)>,
+    /// What each class costs if no definition were stored.
+    opened: FxHashMap<Id, f64>,
 }
 
 /// What tells the terms of a class apart, each over all points of its axes.
@@ -25,13 +27,18 @@ pub struct Label {
     pub passes: u32,
     /// Bytes that are read.
     pub bytes: f64,
+    /// The work if no definition were stored: another term may make one that is dear superfluous.
+    pub opened: f64,
 }
 
 impl Label {
     /// Is it no better than another in anything?
     pub fn is_beaten_by(&self, other: &Label) -> bool {
         let close = |a: f64, b: f64| b <= a * (1.0 + 1e-9);
-        close(self.work, other.work) && other.passes <= self.passes && close(self.bytes, other.bytes)
+        close(self.work, other.work)
+            && other.passes <= self.passes
+            && close(self.bytes, other.bytes)
+            && close(self.opened, other.opened)
     }
 }
 
@@ -54,16 +61,18 @@ impl Choice {
     /// The label of a term of a class, with the chosen terms below it; `None` if it may not be chosen.
     pub fn label(&self, g: &rules::Graph, class: Id, node: &Term, known: &mut Labels) -> Option<Label> {
         let (inside, own) = legal(g, class, node)?;
-        let mut label = Label { work: own, passes: 0, bytes: 0.0 };
+        let mut label = Label { work: own, passes: 0, bytes: 0.0, opened: own };
         for &c in node.children() {
             let below = self.below(g, g.find(c), known)?;
             label.work += below.work;
             label.passes = label.passes.max(below.passes);
             label.bytes += below.bytes;
+            label.opened += self.opened.get(&g.find(c)).copied().unwrap_or(below.work);
         }
         match node.op {
             Op::Fold { .. } | Op::Opaque(_) => label.passes += 1,
             Op::Read(t, _) => {
+                label.opened = self.opened.get(&g.find(class)).copied().unwrap_or(label.opened);
                 let bits = g.analysis.tensors.get(t as usize).map_or(32, |d| d.bits());
                 label.bytes += inside * bits as f64 / 8.0;
             }
@@ -137,11 +146,31 @@ pub fn terms(g: &rules::Graph) -> Vec<Term> {
 
 /// Chooses a term for every class; of those that cost the same one of these, of the classes as they are now.
 pub fn choose_as_written(g: &rules::Graph, written: &FxHashSet<Term>) -> Choice {
+    let best = cheapest(g, written, &|_| true);
+    Choice { best, opened: FxHashMap::default() }
+}
+
+impl Choice {
+    /// The same, with what the classes cost without reads of some tensors.
+    pub fn without(mut self, g: &rules::Graph, opens: &dyn Fn(u32) -> bool) -> Choice {
+        let keep = |t: &Term| !matches!(t.op, Op::Read(n, _) if opens(n));
+        self.opened =
+            cheapest(g, &FxHashSet::default(), &keep).into_iter().map(|(id, (cost, _))| (id, cost)).collect();
+        self
+    }
+}
+
+/// Of each class the cheapest of some terms, with its cost.
+fn cheapest(
+    g: &rules::Graph,
+    written: &FxHashSet<Term>,
+    keep: &dyn Fn(&Term) -> bool,
+) -> FxHashMap<Id, (f64, Term)> {
     let mut ids: Vec<Id> = g.classes().map(|c| c.id).collect();
     ids.sort();
     let mut all: Vec<Candidate> = Vec::new();
     for &class in &ids {
-        for node in &g[class].nodes {
+        for node in g[class].nodes.iter().filter(|n| keep(n)) {
             let Some((_, own)) = legal(g, class, node) else { continue };
             let children = node.children().iter().map(|&c| g.find(c)).collect();
             all.push(Candidate { class, node, children, own, new: !written.contains(node) });
@@ -163,9 +192,7 @@ pub fn choose_as_written(g: &rules::Graph, written: &FxHashSet<Term>) -> Choice 
             }
         }
         if !changed {
-            return Choice {
-                best: best.into_iter().map(|(id, (cost, (_, t)))| (id, (cost, t.clone()))).collect(),
-            };
+            return best.into_iter().map(|(id, (cost, (_, t)))| (id, (cost, t.clone()))).collect();
         }
     }
 }

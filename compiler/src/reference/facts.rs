@@ -1,7 +1,7 @@
 //! What the evaluator knows of each expression before it runs: the axes it depends on, how often it is used, and
 //! where the first rounding that a value reaches is narrow on every path (LANGUAGE.md section 8, functions).
 
-use crate::ir::graph::{Access, AxisId, Combine, Expr, ExprId, Graph, Recur, Stmt, TensorId};
+use crate::ir::graph::{Access, AxisId, Base, Combine, Expr, ExprId, Graph, Recur, Stmt, TensorId, Update};
 use crate::vocab::dtype::{DType, Ty};
 use crate::vocab::func::Func;
 use std::collections::{BTreeSet, HashSet};
@@ -235,8 +235,13 @@ pub fn relaxed(g: &Graph) -> Vec<bool> {
 
 /// Fills `narrow`: false wherever one path reaches another rounding, or none.
 fn narrow(g: &Graph, f: &mut [bool]) {
-    let mut tensors: Vec<bool> =
-        g.tensors.iter().map(|t| is_narrow(t.dtype) || t.dtype == DType::F32).collect();
+    let read = read_by_statements(g);
+    let mut tensors: Vec<bool> = g
+        .tensors
+        .iter()
+        .enumerate()
+        .map(|(i, t)| is_narrow(t.dtype) || t.dtype == DType::F32 && read.contains(&i))
+        .collect();
     for out in &g.outputs {
         let t = out.tensor.0 as usize;
         tensors[t] = is_narrow(g.tensors[t].dtype);
@@ -259,6 +264,28 @@ fn narrow(g: &Graph, f: &mut [bool]) {
         mark(g, f, &mut tensors, function.unit, false);
     }
     // What nothing reached was never asked.
+}
+
+/// Tensors that some statement reads. What none does ends here: in a graph of one kernel's statement the readers, or the
+/// caller, are elsewhere.
+fn read_by_statements(g: &Graph) -> HashSet<usize> {
+    let mut work: Vec<ExprId> = g.stmts.iter().flat_map(roots).collect();
+    let (mut seen, mut read) = (HashSet::new(), HashSet::new());
+    while let Some(id) = work.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        if let Expr::Read(r) = g.expr(id) {
+            read.insert(r.tensor.0 as usize);
+        }
+        work.extend(g.children(id));
+    }
+    let bases = g.stmts.iter().filter_map(|s| match s {
+        Stmt::Update(Update { base: Base::Tensor(t), .. }) => Some(t.0 as usize),
+        _ => None,
+    });
+    read.extend(bases);
+    read
 }
 
 /// A path with `flag` reaches `id`; false is passed on once.

@@ -47,7 +47,9 @@ pub static TABLE: [FoldRow; 7] = [
 ];
 
 /// Other orders of nested sums: which costs less depends on what is stored, so only the search for stored values asks.
-pub static ORDERS: [FoldRow; 1] = [
+pub static ORDERS: [FoldRow; 2] = [
+    // Σₗ (Σₖ a + b) = Σₗ Σₖ a + Σₗ b, and with −
+    FoldRow { name: "sums-apart", class: Class::Reassociates, rewrite: apart },
     // Σₗ ((Σₖ a · b) · c) = Σₖ (a · Σₗ (b · c)), where l is not free in a, nor k in c
     FoldRow { name: "regroup-sums", class: Class::Reassociates, rewrite: regroup },
 ];
@@ -281,6 +283,37 @@ fn split(graph: &mut Graph, f: &Fold) -> Option<Id> {
     let sum = graph.add(Term::fold(Combine::Builtin(Monoid::Sum), &inner, None, of));
     let body = graph.add(Term::call(Func::Mul, vec![other, sum]));
     Some(graph.add(Term::fold(Combine::Builtin(Monoid::Sum), &outer, None, body)))
+}
+
+/// A sum of a sum and another value: each for itself, so that the sums may be taken in another order.
+fn apart(graph: &mut Graph, f: &Fold) -> Option<Id> {
+    if f.monoid != Monoid::Sum || !is_float(graph, f.body) {
+        return None;
+    }
+    const FEW: usize = 4;
+    let (func, a, b) = addends(graph, f.body)
+        .into_iter()
+        .find(|&(_, a, b)| holds_sum(graph, a, FEW) || holds_sum(graph, b, FEW))?;
+    let [a, b] = [a, b].map(|x| graph.add(Term::fold(Combine::Builtin(Monoid::Sum), &f.axes, None, x)));
+    Some(graph.add(Term::call(func, vec![a, b])))
+}
+
+/// What the sums and differences that a class holds are made of.
+fn addends(graph: &Graph, id: Id) -> Vec<(Func, Id, Id)> {
+    let two = |n: &Term| match (n.op, &n.children[..]) {
+        (Op::Call(func @ (Func::Add | Func::Sub)), &[a, b]) => Some((func, a, b)),
+        _ => None,
+    };
+    graph[id].nodes.iter().filter_map(two).collect()
+}
+
+/// Is it a sum over axes, or such a sum and a few values beside it?
+fn holds_sum(graph: &Graph, id: Id, depth: usize) -> bool {
+    folds_of(graph, id).iter().any(|i| i.monoid == Monoid::Sum)
+        || depth > 0
+            && addends(graph, id)
+                .into_iter()
+                .any(|(_, a, b)| holds_sum(graph, a, depth - 1) || holds_sum(graph, b, depth - 1))
 }
 
 /// The factors of the products that a class holds.

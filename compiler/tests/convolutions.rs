@@ -413,6 +413,29 @@ fn clusters_share_windows_or_filters() {
     }
 }
 
+/// Three warpgroups of 64 pixels with all of 192 filters have more registers than their equal share.
+#[test]
+fn three_warpgroups_with_many_filters() {
+    for words in ["L=205 C=64 F=192", "L=390 C=32 F=185"] {
+        let g = graph(
+            "op t[L, C, F](x: f16[L, C], w: f16[F, 3, C]) -> (y: f16[L, F]) {
+    y[p, f] = sum[r, c]((x[p + r - 1, c] else 0) * w[f, r, c])
+}",
+            "t",
+            words,
+        );
+        let mut s = Schedule::default();
+        s.set("y", "block", "p", Word::Int(192));
+        s.set("y", "block", "f", Word::Int(192));
+        s.set("y", "warpgroups", "", Word::Int(3));
+        assert_eq!(agrees(&g, Form::Contract, &s, "sm_90a", &[]), 1, "{words}");
+        let p = plan(&g, &PlanOptions::default());
+        let target = Target::parse("sm_90a").expect("a target of the table");
+        let program = plan_to_program(&p, target, &s).expect("it lowers");
+        assert_eq!(program.kernels[0].block[0], 512);
+    }
+}
+
 /// Rows that are found through data are copied in the order of their readers, also where those choose their matrix.
 #[test]
 fn gathered_rows_are_copied_before_boxes() {

@@ -35,9 +35,14 @@ const LEAST_TERMS: i64 = 128;
 /// Rows and columns from which any terms are enough.
 const LEAST_WIDE: i64 = 128;
 
-/// Accumulators that a thread has room for, where so many warpgroups multiply.
-fn room(groups: u32) -> u32 {
-    if groups > 2 { 64 } else { 192 }
+/// Accumulators that a thread has room for, where so many warpgroups multiply; windows are worth giving three of them the
+/// registers of the one that loads.
+fn room(groups: u32, windows: bool) -> u32 {
+    match (groups > 2, windows) {
+        (true, false) => 64,
+        (true, true) => 96,
+        (false, _) => 192,
+    }
 }
 
 /// A tile with what its copies need.
@@ -330,7 +335,7 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             && n.is_none_or(|n| n == bn as i64)
             && groups.is_none_or(|g| g == wg as i64)
             && (b.k_major || bn % 64 == 0 || bn % 16 == 0 && b.cuts() && kind.folds * kind.parts() == 1)
-            && bm / wg * bn * kind.folds / 128 * if kind.promote { 2 } else { 1 } <= room(wg)
+            && bm / wg * bn * kind.folds / 128 * if kind.promote { 2 } else { 1 } <= room(wg, windows)
             && (kind.folds == 1 || bm / wg == 64 && bn * kind.folds <= 256)
             && scales.is_none_or(|s| s.takes(bn));
         let slow = all > FEW_STEPS && (a.straddles() || b.straddles());

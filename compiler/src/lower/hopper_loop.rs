@@ -30,6 +30,11 @@ use crate::vocab::dtype::{self, DType, Value};
 /// Registers a thread of each role has, where two warpgroups multiply: 40 + 2 · 232 ≤ 512.
 const LOADING: u16 = 40;
 const MULTIPLYING: u16 = 232;
+/// The same where three multiply and need more than their equal share: 32 + 3 · 160 ≤ 512.
+const LOADING_FOR_THREE: u16 = 32;
+const MULTIPLYING_OF_THREE: u16 = 160;
+/// Columns of 64 rows that fit an equal share of registers.
+const EQUAL: u32 = 128;
 /// A term beyond all others, at 16 bytes.
 const FAR: i32 = 1 << 28;
 
@@ -151,19 +156,23 @@ impl<'x> HopperLoop<'x> {
         let value = over(Expr::Special(Special::Warp), 4);
         e.push(Stmt::Shuffle { var: group, kind: ShuffleKind::Index, value, lane: lit32(0) });
         let loads = cmp(CmpOp::Eq, Expr::Var(group), lit32(0));
-        let balance = self.groups == 2;
+        let balance = match self.groups {
+            2 => Some((LOADING, MULTIPLYING)),
+            3 if self.tile.n.block > EQUAL => Some((LOADING_FOR_THREE, MULTIPLYING_OF_THREE)),
+            _ => None,
+        };
         e.if_else(
             loads,
             |e| {
-                if balance {
-                    call(e, Intrinsic::SetMaxRegisters { more: false, count: LOADING }, Vec::new());
+                if let Some((count, _)) = balance {
+                    call(e, Intrinsic::SetMaxRegisters { more: false, count }, Vec::new());
                 }
                 let one = cmp(CmpOp::Eq, Expr::Special(Special::ThreadX), lit32(0));
                 e.if_then(one, |e| self.load(e, around));
             },
             |e| {
-                if balance {
-                    call(e, Intrinsic::SetMaxRegisters { more: true, count: MULTIPLYING }, Vec::new());
+                if let Some((_, count)) = balance {
+                    call(e, Intrinsic::SetMaxRegisters { more: true, count }, Vec::new());
                 }
                 self.multiply(e, &Expr::Var(group), acc, around);
                 (around.finish)(e);

@@ -28,7 +28,9 @@ pub fn best(chain: &Chain, layout: &Layout, target: &Target) -> Option<u32> {
     // What begins with a long tile ends with a short one only if heads are not cut.
     let whole = if chain.grows() { lengths.len() as i64 } else { 1 };
     let blocks = (2..=MOST).map(|n| (tiles + n * whole - 1) / (n * whole) * whole);
-    let gains = |&(_, t): &(i64, i64)| t + t / 64 < alone;
+    // Blocks of their own, of which the longest wait for none, were seen to be up to 7% faster than counted.
+    let least = if chain.grows() { 13 } else { 64 };
+    let gains = |&(_, t): &(i64, i64)| t + t / least < alone;
     let timed = blocks.filter(|&b| b < tiles).map(|b| (b, time(&lengths, tiles, b, sms)));
     timed.filter(gains).min_by_key(|&(_, t)| t).map(|(b, _)| b as u32)
 }

@@ -4,7 +4,6 @@
 //! `PER_NANOSECOND`, at the clock that long products run at.
 
 use super::contract_hopper::Question;
-use super::contract_pattern::ContractShape;
 
 /// Bytes a nanosecond that are read from memory by a whole product, its start included.
 pub const MEMORY: f64 = 3600.0;
@@ -41,40 +40,12 @@ pub const BLOCKS: [(u32, u32, u32, f64); 19] = [
 /// The same for windows alone, which wait for copies.
 const WINDOWED: [(u32, u32, u32, f64); 1] = [(192, 192, 3, 0.96)];
 
-/// Blocks for windows. Where columns are pixels also those with as few as the same number of waves needs: each step copies
-/// less; columns that are all filters are as few as they can be.
-fn windowed(q: &Question) -> Vec<(u32, u32, u32, f64)> {
-    let shape = q.ground.shape;
-    let sides = [&shape.batch, &shape.m, &shape.n].map(|d| ContractShape::points(d));
-    let all = BLOCKS.into_iter().chain(WINDOWED);
-    let wide = all.clone().filter(|_| q.b.map.pixels.is_some());
-    let less = wide.filter_map(|block| narrower(block, sides, q.target.sms as i64));
-    all.chain(less).collect()
-}
-
-/// A block with as few columns as take the same number of waves.
-fn narrower(
-    (bm, bn, groups, speed): (u32, u32, u32, f64),
-    [batch, rows, columns]: [i64; 3],
-    sms: i64,
-) -> Option<(u32, u32, u32, f64)> {
-    /// Columns of the pieces in which turned results leave.
-    const UNIT: i64 = 16;
-    let up = |a: i64, b: i64| (a + b - 1) / b.max(1);
-    let down = batch * up(rows, bm as i64);
-    let waves = up(down * up(columns, bn as i64), sms);
-    let across = waves * sms / down.max(1);
-    let least = up(up(columns, across), UNIT) * UNIT;
-    let known = BLOCKS.iter().any(|b| (b.0, b.1) == (bm, least as u32));
-    let takes = least < bn as i64 && least * 2 >= bn as i64 && !known;
-    takes.then(|| (bm, least as u32, groups, speed * (0.8 + 0.2 * least as f64 / bn as f64)))
-}
-
 /// Blocks to weigh, with the share of speed that those of the table reach.
 pub fn blocks(q: &Question, few: bool) -> Vec<(u32, u32, u32, f64)> {
     if few {
         let windows = q.a.map.pixels.is_some() || q.b.map.pixels.is_some();
-        return if windows { windowed(q) } else { BLOCKS.to_vec() };
+        let more = WINDOWED.into_iter().filter(|_| windows);
+        return BLOCKS.into_iter().chain(more).collect();
     }
     // Instructions take columns in steps of 8; copies of an operand along its rows are of 64, of which some may be for nothing.
     let unit = if q.b.k_major && q.c.ty == crate::vocab::dtype::Ty::F32 { 8 } else { 16 };

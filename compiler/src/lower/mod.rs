@@ -131,6 +131,7 @@ mod sort_select;
 pub mod step;
 pub mod step_split;
 pub mod thread;
+mod thread_tile;
 mod unaligned;
 mod unused;
 

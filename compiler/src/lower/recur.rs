@@ -116,6 +116,22 @@ impl<'a> Parts<'a> {
         keep: &mut dyn FnMut(&mut Emit<'a>, Num),
     ) {
         let d = &self.recur.members[m];
+        self.define_with(e, m, at, (free, coupled), &mut |e, index, v| {
+            store(e, d, index, &v);
+            keep(e, v);
+        });
+    }
+
+    /// The same where `take` gets the value with its index, and stores it.
+    pub fn define_with(
+        &self,
+        e: &mut Emit<'a>,
+        m: usize,
+        at: &[Num],
+        (free, coupled): (&[Num], &[Num]),
+        take: &mut dyn FnMut(&mut Emit<'a>, &[Index], Num),
+    ) {
+        let d = &self.recur.members[m];
         let graph = e.graph;
         e.scope(|e| {
             e.line(d.span);
@@ -141,8 +157,8 @@ impl<'a> Parts<'a> {
                 e.bind_axis(d.axes[p], v.expr, v.ty);
             }
             match inside {
-                Some(cond) => e.if_then(cond, |e| value(e, d, keep)),
-                None => value(e, d, keep),
+                Some(cond) => e.if_then(cond, |e| value(e, d, take)),
+                None => value(e, d, take),
             }
         });
     }
@@ -155,23 +171,26 @@ fn both(a: Option<Expr>, b: Expr) -> Option<Expr> {
     })
 }
 
-fn value<'a>(e: &mut Emit<'a>, d: &Define, keep: &mut dyn FnMut(&mut Emit<'a>, Num)) {
+fn value<'a>(e: &mut Emit<'a>, d: &Define, take: &mut dyn FnMut(&mut Emit<'a>, &[Index], Num)) {
     let dtype = e.graph.tensor(d.target).dtype;
     let v = e.stored_value(dtype, d.value);
     let v = e.rounded(dtype, v);
     let v = Num { expr: e.named("y", v.ty, v.expr), ty: v.ty };
     let index = point_index(e, d);
+    take(e, &index, v);
+}
+
+/// Stores a member's value where it is kept in memory.
+pub fn store(e: &mut Emit<'_>, d: &Define, index: &[Index], v: &Num) {
     match e.home(d.target).ring {
         // What is read before the end is in registers.
         Some(ring) if e.is_staged(d.target) => {
             let here = index[ring.dim].num.clone();
             let last = compare(CmpOp::Eq, here.clone(), int_of(here.ty, ring.last));
-            let value = v.expr.clone();
-            e.if_then(last, |e| e.store(d.target, &index, value));
+            e.if_then(last, |e| e.store(d.target, index, v.expr.clone()));
         }
-        _ => e.store(d.target, &index, v.expr.clone()),
+        _ => e.store(d.target, index, v.expr.clone()),
     }
-    keep(e, v);
 }
 
 /// The element of a definition at its bound axes.

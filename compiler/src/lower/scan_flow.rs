@@ -97,7 +97,7 @@ pub(super) fn chunk_of(
 }
 
 /// Free of reads and folds, and of axes other than these.
-fn is_plain(graph: &Graph, id: ExprId, axes: &[AxisId]) -> bool {
+pub(super) fn is_plain(graph: &Graph, id: ExprId, axes: &[AxisId]) -> bool {
     crate::pass::inline::below(graph, id).iter().all(|&x| match graph.expr(x) {
         Node::Read(_) | Node::Fold(_) => false,
         Node::Axis(a) => axes.contains(a),

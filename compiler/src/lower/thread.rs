@@ -5,7 +5,7 @@ use super::arith::default_of;
 use super::map::launch_points;
 use super::recur::{Parts, parts};
 use super::scalar::{Emit, Num, compare, int_of};
-use super::{Lowering, Refusal};
+use super::{Lowering, Refusal, thread_tile};
 use crate::ir::graph::{Access, AxisId, Expr as Node, ExprId, Graph, Read, TensorId};
 use crate::ir::plan::PlanKernel;
 use crate::ir::simt::{CmpOp, Expr, Stmt, Ty, Unroll, VarId};
@@ -24,6 +24,12 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
     }
     let outer = p.dims(cx.graph, 0, &p.free[0]);
     let states = states(cx.graph, &p);
+    if cx.schedule.block_threads(&k.name).is_none()
+        && let Some(tiles) = thread_tile::find(cx, &p, &states, &outer)
+    {
+        thread_tile::lower(cx, &p, (&k.name, &outer), &tiles);
+        return Ok(());
+    }
     launch_points(cx, &k.name, &outer, p.span, |e, free| {
         let vars = declare(e, &states);
         let names: Vec<TensorId> = vars.keys().copied().collect();
@@ -44,14 +50,14 @@ pub fn lower<'a>(cx: &mut Lowering<'a>, k: &'a PlanKernel) -> Result<(), Refusal
 
 /// The registers of a state: its value at this step, and at the steps before, nearest first.
 #[derive(Clone)]
-struct Regs {
-    now: VarId,
+pub(super) struct Regs {
+    pub now: VarId,
     before: Vec<VarId>,
-    ty: Ty,
+    pub ty: Ty,
 }
 
 /// For each member whose every read by a member is at the same place a few steps before (or at this step): how many.
-fn states(graph: &Graph, p: &Parts<'_>) -> BTreeMap<TensorId, i64> {
+pub(super) fn states(graph: &Graph, p: &Parts<'_>) -> BTreeMap<TensorId, i64> {
     let mut far: BTreeMap<TensorId, Option<i64>> = BTreeMap::new();
     if p.steps.len() != 1 || !p.coupled.iter().all(Vec::is_empty) {
         return BTreeMap::new();
@@ -110,7 +116,7 @@ pub(super) fn offset(graph: &Graph, id: ExprId, axes: &[AxisId]) -> Option<i64> 
     }
 }
 
-fn declare(e: &mut Emit<'_>, states: &BTreeMap<TensorId, i64>) -> BTreeMap<TensorId, Regs> {
+pub(super) fn declare(e: &mut Emit<'_>, states: &BTreeMap<TensorId, i64>) -> BTreeMap<TensorId, Regs> {
     let mut vars = BTreeMap::new();
     for (&t, &back) in states {
         let ty = Ty::of(e.graph.tensor(t).dtype.compute());
@@ -123,7 +129,7 @@ fn declare(e: &mut Emit<'_>, states: &BTreeMap<TensorId, i64>) -> BTreeMap<Tenso
 }
 
 /// Reads of a state come from its registers.
-fn stage<'a>(e: &mut Emit<'a>, p: &Parts<'a>, tensor: TensorId, regs: Regs, at: Num) {
+pub(super) fn stage<'a>(e: &mut Emit<'a>, p: &Parts<'a>, tensor: TensorId, regs: Regs, at: Num) {
     let graph = e.graph;
     let Some(m) = p.recur.members.iter().position(|d| d.target == tensor) else { return };
     let step = p.recur.steps[0].clone();
@@ -159,7 +165,7 @@ fn or_default(e: &mut Emit<'_>, regs: &Regs, var: VarId, back: i64, at: &Num, de
 }
 
 /// After a step, each state moves one step back.
-fn shift(e: &mut Emit<'_>, regs: &Regs) {
+pub(super) fn shift(e: &mut Emit<'_>, regs: &Regs) {
     for i in (1..regs.before.len()).rev() {
         e.push(Stmt::Set(regs.before[i], Expr::Var(regs.before[i - 1])));
     }

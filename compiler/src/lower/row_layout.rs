@@ -78,7 +78,7 @@ pub fn choose(
         let (light, beside) = (is_light(cx, passes), has_matrix(cx, passes));
         by_row(count, longest, vector, packs, passes.len(), light, beside)
     };
-    if is_short_search(passes, longest / vector) && count >= 2 * SMS {
+    if !columns && is_short_search(passes, longest / vector) && count >= 2 * SMS {
         // A warp a row: what is found need not go through shared memory.
         (layout.lanes, layout.per_block) = (WARP, WARPS);
     }

@@ -9,6 +9,7 @@ use girih_compiler::ir::plan::{Form, Plan};
 use girih_compiler::ir::tile::Tile;
 use girih_compiler::lower::Schedule;
 use girih_compiler::pass::ast_to_graph::{self, Bindings, listed, listed_or};
+use girih_compiler::pass::bind::tiles;
 use girih_compiler::pass::check;
 use girih_compiler::pass::graph_to_plan::Alternative;
 use girih_compiler::pass::module::{self, Module};
@@ -167,6 +168,21 @@ impl Kernel {
             return Err(program_error(&self.0.sources, diagnostics));
         }
         Ok(girih_dsl::render(&self.0.sources, &diagnostics, color))
+    }
+
+    /// Checks the op's `profile` blocks, which binding does not look at: whoever takes sizes from them needs this.
+    pub fn check_profiles(&self, op: &str) -> Result<()> {
+        let profiles = self.items().filter_map(|item| match item {
+            ast::Item::Profile(p) if p.op.text == op => Some(p.span),
+            _ => None,
+        });
+        let profiles: Vec<ast::Span> = profiles.collect();
+        let within = |d: &Diagnostic| {
+            profiles.iter().any(|p| p.file == d.span.file && p.start <= d.span.start && d.span.end <= p.end)
+        };
+        let mut wrong = tiles::check_blocks(&self.0.module);
+        wrong.retain(|d| d.severity == Severity::Error && within(d));
+        if wrong.is_empty() { Ok(()) } else { Err(program_error(&self.0.sources, wrong)) }
     }
 }
 

@@ -5,6 +5,7 @@ pub mod kinds;
 
 use crate::error::{Error, Result};
 use crate::execute::is_given;
+use crate::tune::small::{self, POINTS};
 use crate::{BoundOp, Compiled, Device, HostTensor, Inputs, Kernel, Op, RunOptions, Value, random};
 use girih_compiler::host::as_f64;
 use girih_compiler::ir::graph::Tensor;
@@ -90,6 +91,60 @@ pub fn check(kernel: &Kernel, case: &Case, device: &Device) -> Result<Option<Str
         .into_iter()
         .find_map(|c| c.result.err().map(|m| format!("{} is wrong at {:?}: {m}", c.name, small.dims)));
     Ok(wrong)
+}
+
+/// How one's own op was compared with its definition.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Checked {
+    /// It is right at these sizes.
+    At(String),
+    /// What is wrong, and where.
+    Wrong(String),
+    /// It was not compared, and why.
+    Not(String),
+}
+
+/// Compares one's own op with its definition at the largest of small sizes of the same classes that it takes, under its
+/// settings.
+pub fn check_own(op: &Op, device: &Device) -> Result<Checked> {
+    let mut why = "it takes no small sizes".to_string();
+    for small in small::shapes(&op.bindings().dims).filter(|s| s.points <= POINTS) {
+        let at = small.dims.iter().fold(op.clone(), |op, (name, n)| op.dim(name, *n));
+        match check_at(&at, device) {
+            Ok(None) => return Ok(Checked::At(small.name)),
+            Ok(Some(wrong)) => return Ok(Checked::Wrong(format!("{wrong}, at {}", small.name))),
+            Err(
+                e @ (Error::Program { .. } | Error::Argument { .. } | Error::Refused(_) | Error::Fault(_)),
+            ) => {
+                let text = e.text();
+                why = format!("at {}: {}", small.name, text.lines().next().unwrap_or("refused"));
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(Checked::Not(why))
+}
+
+/// What is wrong with an op on random inputs, if anything.
+fn check_at(op: &Op, device: &Device) -> Result<Option<String>> {
+    let compiled = op.compile(device)?;
+    let mut inputs = Inputs::default();
+    for t in compiled.bound().inputs() {
+        inputs.tensors.insert(t.name.clone(), random::tensor(t, 0)?);
+    }
+    inputs.scalars.extend(compiled.bound().scalars().0);
+    let ran = compiled.run(&inputs, &RunOptions { poison: true, timed: 0 })?;
+    wrong(&compiled, &inputs, &ran.outputs)
+}
+
+/// The first output that is not what the definition says.
+fn wrong(
+    compiled: &Compiled,
+    inputs: &Inputs,
+    outputs: &BTreeMap<String, HostTensor>,
+) -> Result<Option<String>> {
+    let mut checks = compiled.check(inputs, outputs)?.into_iter();
+    Ok(checks.find_map(|c| Some(format!("{}: {}", c.name, c.result.err()?))))
 }
 
 /// The same workload with every large size made small; what it is modulo 16 stays, since alignment hangs on it.
@@ -182,4 +237,42 @@ fn host_tensor(t: &Tensor, case: &Case) -> Result<HostTensor> {
 pub fn own_case(bound: &BoundOp) -> Case {
     let flop = girih_compiler::pass::work::work(bound.graph()).flop();
     Case { op: bound.op().name().to_string(), flop: flop as i64, ..Case::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(text: &str, dims: &[(&str, i64)]) -> Checked {
+        let op = Kernel::from_text("f.tile", text).and_then(|k| k.only_op()).expect("it is right");
+        let op = dims.iter().fold(op, |op, (name, n)| op.dim(name, *n));
+        check_own(&op, &Device::sim()).expect("it runs")
+    }
+
+    #[test]
+    fn ones_own_op_is_compared_at_small_sizes_or_it_is_told_why_not() {
+        let sum = "op f[M, N](x: f32[M, N]) -> (y: f32[M]) { y[m] = sum[n](x[m, n]) }";
+        assert_eq!(checked(sum, &[("M", 4099), ("N", 100_000)]), Checked::At("M=155 N=152".into()));
+        assert_eq!(checked(sum, &[("M", 3), ("N", 7)]), Checked::At("M=3 N=7".into()));
+        let large = sum.replace("{ y", "where N > 1000 { y");
+        let not = checked(&large, &[("M", 4), ("N", 4096)]);
+        assert!(matches!(&not, Checked::Not(why) if why.contains("N=16")), "{not:?}");
+    }
+
+    #[test]
+    fn a_wrong_result_is_told() {
+        let text = "op f[N](x: f32[N]) -> (y: f32[N]) { y[i] = 2 * x[i] }";
+        let op =
+            Kernel::from_text("f.tile", text).and_then(|k| k.only_op()).expect("it is right").dim("N", 100);
+        let compiled = op.compile(&Device::sim()).expect("it compiles");
+        let mut inputs = Inputs::default();
+        for t in compiled.bound().inputs() {
+            inputs.tensors.insert(t.name.clone(), random::tensor(t, 0).expect("it is small"));
+        }
+        let mut outputs = compiled.run(&inputs, &RunOptions::default()).expect("it runs").outputs;
+        outputs.get_mut("y").expect("the result").set(7, Value::F64(1e9));
+        assert!(
+            wrong(&compiled, &inputs, &outputs).expect("it compares").is_some_and(|w| w.starts_with("y: "))
+        );
+    }
 }

@@ -111,7 +111,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub output_file: Option<PathBuf>,
     /// For random inputs
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = seed)]
     pub seed: u64,
     /// Compare with the definition
     #[arg(long)]
@@ -143,7 +143,7 @@ pub struct BenchArgs {
     /// Write JSON lines here instead of to standard output
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Do not compare with the definition first
+    /// Do not compare results with the definition first, which is done at small sizes of the same classes
     #[arg(long)]
     pub no_check: bool,
     /// cuda or cuda:N
@@ -217,7 +217,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub budget: Option<Duration>,
     /// Stop after so many configurations were measured
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub trials: Option<u32>,
     /// Only the i-th of n parts of the space, for a job over several machines: 1/4
     #[arg(long, value_name = "I/N", value_parser = shard)]
@@ -232,10 +232,10 @@ pub struct TuneArgs {
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// Measure every configuration that is left after pruning, at most so many
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub exhaustive: Option<u32>,
     /// For inputs, and for ties in the search
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = seed)]
     pub seed: u64,
     /// Tune again what is already known
     #[arg(long)]
@@ -278,6 +278,51 @@ fn size(text: &str) -> Result<(String, i64), String> {
         }
         _ => Err(format!("{value} is not a size: write a whole number from 0, as --dim {name}=1024")),
     }
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.replace('_', "").parse().map_err(|_| "a seed is a whole number from 0, as --seed 7".into())
+}
+
+/// What is meant by a word that no option takes: a further `NAME=VALUE`, or one that is written as two words.
+pub fn remedy(words: &[String], unexpected: &str) -> Option<String> {
+    const PAIRS: [&str; 3] = ["--dim", "--const", "--input"];
+    if unexpected.starts_with('-') {
+        return None;
+    }
+    let at = words.iter().position(|w| w == unexpected)?;
+    let from = words[..at].iter().rposition(|w| w.starts_with('-'));
+    let (option, mut rest) = match from {
+        Some(i) if PAIRS.contains(&words[i].as_str()) => (words[i].as_str(), &words[i + 1..]),
+        Some(i) => {
+            let (option, _) = words[i].split_once('=')?;
+            (PAIRS.into_iter().find(|p| *p == option)?, &words[i + 1..])
+        }
+        None => ("--dim", &words[at..]),
+    };
+    let is_value =
+        |v: &str| !v.starts_with('-') && (option != "--dim" || v.starts_with(|c: char| c.is_ascii_digit()));
+    let mut said = Vec::new();
+    loop {
+        rest = match rest {
+            [one, rest @ ..] if pair(one).is_ok() => {
+                said.push(format!("{option} {one}"));
+                rest
+            }
+            [name, value, rest @ ..] if is_name(name) && is_value(value) => {
+                said.push(format!("{option} {name}={value}"));
+                rest
+            }
+            _ => break,
+        }
+    }
+    (!said.is_empty()).then(|| format!("each has a {option} of its own: write {}", said.join(" ")))
+}
+
+fn is_name(word: &str) -> bool {
+    let mut letters = word.chars();
+    letters.next().is_some_and(|c| c.is_alphabetic() || c == '_')
+        && letters.all(|c| c.is_alphanumeric() || c == '_')
 }
 
 /// `90`, `90s`, `5m`, `1h`, `500ms`.

@@ -3,7 +3,7 @@
 use super::args::BenchArgs;
 use super::{Outcome, color, run};
 use girih::bench::kinds::{self, Case, Workload, case};
-use girih::bench::{self, KINDS_TEXT, Timing};
+use girih::bench::{self, Checked, KINDS_TEXT, Timing};
 use girih::{Compiled, Device, Error, Kernel, Result};
 use serde_json::json;
 use std::fs::File;
@@ -90,10 +90,24 @@ fn bench_own(args: &BenchArgs, op: &super::args::OpArgs) -> Result<Outcome> {
     let device = Device::open(args.device, op.target)?;
     let bound = run::scheduled(run::choose(op)?.bind()?, op.schedule.as_deref())?;
     eprint!("{}", bound.warnings(color()));
+    run::say_fewer_parts(op, &bound, &device)?;
+    // What cannot be timed need not be checked.
+    let checked = match args.no_check || !matches!(device, Device::Cuda(_)) {
+        true => None,
+        false => Some(bench::check_own(bound.op(), &device)?),
+    };
+    if let Some(Checked::Wrong(wrong)) = checked {
+        return Err(Error::Wrong(wrong));
+    }
     let compiled = bound.compile(&device)?;
     let case = bench::own_case(&bound);
     let timing = bench::time(&compiled, &case)?;
     super::print(&line(&case.op, &compiled, &case, &timing));
     super::print(&roofline(&compiled, &timing));
+    super::print(&match checked {
+        Some(Checked::At(sizes)) => format!("  right, as the definition says, at {sizes}\n"),
+        Some(Checked::Not(why)) => format!("  not checked: {why}\n"),
+        _ => String::new(),
+    });
     Ok(Outcome::Right)
 }

@@ -10,6 +10,11 @@ pub fn build(args: &BuildArgs) -> Result<Outcome> {
         points.iter_mut().for_each(|p| p.op = p.op.clone().schedule(schedule.clone()));
     }
     let target = args.op.target.map_or_else(|| Device::sim().target(), Ok)?;
+    if args.op.schedule.is_some() {
+        for point in &points {
+            super::run::say_fewer_parts(&args.op, &point.op.bind()?, &Device::Simulator(target))?;
+        }
+    }
     for file in package::build(&points, &args.op.file, target, &args.out)? {
         super::print(&format!("{}\n", file.display()));
     }

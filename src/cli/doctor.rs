@@ -1,6 +1,7 @@
 //! `girih doctor`: what is there, and what is wrong with the remedy.
 
 use super::Outcome;
+use girih::tune::store;
 use girih_runtime::error::version_text;
 use girih_runtime::nvrtc::{Nvrtc, arch_number};
 use girih_runtime::{Cache, DeviceInfo, device, driver};
@@ -39,8 +40,11 @@ struct NvrtcReport {
 #[derive(Serialize)]
 struct CacheReport {
     path: Option<String>,
-    entries: usize,
+    cubins: usize,
+    /// Of the cubins.
     bytes: u64,
+    /// Tuning records, which lie in a folder of their own in it.
+    records: usize,
     corrupt: usize,
 }
 
@@ -105,7 +109,13 @@ fn examine_cache() -> (CacheReport, Option<String>) {
     let cache = Cache::user();
     let health = cache.health();
     let path = cache.dir().map(|d| d.display().to_string());
-    let report = CacheReport { path, entries: health.entries, bytes: health.bytes, corrupt: health.corrupt };
+    let report = CacheReport {
+        path,
+        cubins: health.entries,
+        bytes: health.bytes,
+        records: store::own().all(&mut Vec::new()).len(),
+        corrupt: health.corrupt,
+    };
     let trouble = match (cache.note(), health.corrupt) {
         (Some(note), _) => Some(format!("{note}: set GIRIH_CACHE to a folder that can be written")),
         (None, 0) => None,
@@ -114,6 +124,11 @@ fn examine_cache() -> (CacheReport, Option<String>) {
         }
     };
     (report, trouble)
+}
+
+/// `1 cubin`, `2 cubins`.
+fn counted(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 fn print(r: &Report) {
@@ -139,7 +154,12 @@ fn print(r: &Report) {
     }
     let c = &r.cache;
     match &c.path {
-        Some(path) => println!("cache   {path}: {} entries, {:.1} MB", c.entries, c.bytes as f64 / 1e6),
+        Some(path) => println!(
+            "cache   {path}: {}, {:.1} MB; {}",
+            counted(c.cubins, "cubin"),
+            c.bytes as f64 / 1e6,
+            counted(c.records, "tuning record")
+        ),
         None => println!("cache   none"),
     }
     println!("auto    --device auto means {}", r.auto);

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::args::{OpArgs, StageArg};
-use super::run::{choose, say_unused_form, schedules_of};
+use super::run::{choose, say_fewer_parts, say_unused_form, schedules_of};
 use girih::device::DeviceName;
 use girih::pipeline::Level;
 use girih::{BoundOp, Device, Error, Result};
@@ -28,6 +28,7 @@ pub fn emit(args: &OpArgs, stage: StageArg) -> Result<Outcome> {
         if let Some(schedule) = schedule.filter(|_| each) {
             super::print(&format!("// schedule {schedule}\n"));
         }
+        say_fewer_parts(args, &bound, &device)?;
         super::print(&emitted(&bound, op.name(), &device, stage)?);
     }
     Ok(Outcome::Right)

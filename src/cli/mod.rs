@@ -13,6 +13,7 @@ mod run;
 mod tune;
 
 use args::{Cli, Command};
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
+            let e = with_remedy(e);
             let _ = e.print();
             return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
         }
@@ -59,6 +61,19 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A usage error with what was meant, where that can be told.
+fn with_remedy(mut e: clap::Error) -> clap::Error {
+    let words: Vec<String> = std::env::args_os().skip(2).map(|w| w.to_string_lossy().into_owned()).collect();
+    let of_an_op = ["run", "emit", "why", "bench", "tune", "build"];
+    if std::env::args_os().nth(1).is_some_and(|command| of_an_op.iter().any(|c| *c == command))
+        && let Some(ContextValue::String(word)) = e.get(ContextKind::InvalidArg)
+        && let Some(remedy) = args::remedy(&words, word)
+    {
+        e.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![remedy.into()]));
+    }
+    e
 }
 
 /// A crash or a hang of NVRTC costs a child. The tuner's workers are children themselves, with limits of their own.

@@ -7,6 +7,8 @@ use girih::execute::{Inputs, RunOptions};
 use girih::files::{self, Stored};
 use girih::{BoundOp, Device, Error, Kernel, Op, Result, inputs, random};
 use girih_compiler::host::HostTensor;
+use girih_compiler::ir::graph::Word;
+use girih_compiler::lower::schedule::spoken;
 use girih_compiler::lower::{Schedule, schedules};
 use girih_compiler::vocab::dtype::DType;
 use std::collections::BTreeMap;
@@ -26,6 +28,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
     let mut refused = None;
     for (schedule, bound) in schedules_of(bound, &device, args.op.schedule.as_deref())? {
         let named = schedule.clone().unwrap_or_default();
+        say_fewer_parts(&args.op, &bound, &device)?;
         let (report, outputs) = match run_one(&bound, &device, &made, args, schedule) {
             // One that is illegal on the target says nothing of the others.
             Err(Error::Refused(why)) if each => {
@@ -145,6 +148,36 @@ pub(super) fn say_unused_form(args: &OpArgs, bound: &BoundOp, device: &Device) -
     Ok(())
 }
 
+/// A `split` of a schedule file that is more than a sum's steps allow: a product takes what they do.
+pub(super) fn say_fewer_parts(args: &OpArgs, bound: &BoundOp, device: &Device) -> Result<()> {
+    let file = args.schedule.as_deref().filter(|s| *s != "each" && !matches!(device, Device::Reference));
+    let Some(file) = file else { return Ok(()) };
+    let (plan, target) = (bound.plan(device)?, device.target()?);
+    let spoken = spoken(&plan, &target);
+    let wished = |number: usize, name: &str| -> Vec<(String, i64)> {
+        let lines = bound.op().settings().kernels.get(name).into_iter().flatten();
+        let lines = lines.map(|((key, axis), value)| (key, axis, value));
+        let blocks = spoken.iter().filter(|s| s.kernels.contains(&number) && s.choice.values.len() == 1);
+        let blocks = blocks.map(|s| (&s.choice.key, &s.choice.axis, &s.choice.values[0]));
+        let parts = lines.chain(blocks).filter_map(|(key, axis, value)| match value {
+            Word::Int(n) if key == "split" => Some((axis.clone(), *n)),
+            _ => None,
+        });
+        parts.collect()
+    };
+    for (name, _, tile) in bound.tiles(device)? {
+        let Some(tile) = tile else { continue };
+        let number = plan.kernels.iter().position(|k| k.name == name).unwrap_or(usize::MAX);
+        let parts = tile.split.max(tile.tail.map_or(0, |t| t.split)) * i64::from(tile.join.max(1));
+        for (axis, n) in wished(number, &name).into_iter().filter(|w| w.1 > parts) {
+            eprintln!(
+                "note: {file}: `split {axis} = {n}` is taken as {parts}: the steps of {name} are not enough for more"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The text of a schedule file, if it holds `tile` blocks.
 fn blocks(asked: Option<&str>) -> Result<Option<String>> {
     let Some(path) = asked.filter(|file| *file != "each").map(Path::new) else { return Ok(None) };
@@ -228,7 +261,11 @@ fn read_inputs(args: &RunArgs) -> Result<BTreeMap<String, Given>> {
             all.insert(name, Given { stored, from: path.display().to_string(), named: false });
         }
     }
-    for (name, from) in &args.inputs {
+    for (i, (name, from)) in args.inputs.iter().enumerate() {
+        if let Some((_, other)) = args.inputs[..i].iter().find(|other| other.0 == *name) {
+            let what = format!("it is given twice, as {other} and as {from}: leave one of them");
+            return Err(Error::argument(format!("input {name}"), what));
+        }
         let stored = read_input(from).map_err(|e| Error::argument(format!("input {name}"), e.text()))?;
         all.insert(name.clone(), Given { stored, from: from.clone(), named: true });
     }

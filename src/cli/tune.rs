@@ -121,6 +121,7 @@ pub fn points(args: &OpArgs) -> Result<Vec<Op>> {
 /// The same with the sizes that each point stands for, but for those that are given.
 pub fn covered(args: &OpArgs) -> Result<Vec<Point>> {
     let op = choose(args)?;
+    op.kernel().check_profiles(op.name())?;
     let given = |name: &str| args.dims.iter().any(|d| d.0 == name) || args.consts.iter().any(|c| c.0 == name);
     let is_size = |name: &str| op.ast().sizes.iter().any(|s| s.name.text == name);
     let with = |point: &profile::Point| {

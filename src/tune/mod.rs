@@ -9,6 +9,6 @@ pub mod profile;
 pub mod report;
 pub mod run;
 mod sim;
-mod small;
+pub(crate) mod small;
 pub mod store;
 pub mod worker;

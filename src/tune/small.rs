@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Sizes above the first are made the second, and what they are modulo the third is kept, since alignment hangs on it.
 const SHRINK: [(i64, i64, i64); 4] = [(256, 152, 8), (64, 72, 8), (48, 32, 16), (16, 16, 8)];
 /// Points of all axes together that are evaluated without a wait.
-const POINTS: f64 = 6e6;
+pub(crate) const POINTS: f64 = 6e6;
 
 pub struct Small {
     pub bound: BoundOp,
@@ -60,11 +60,7 @@ impl Small {
 /// The largest of the small shapes that binds.
 fn shape(job: &Job) -> Result<(BoundOp, String)> {
     let mut last = None;
-    for (above, base, keep) in SHRINK {
-        let shrink = |n: i64| if n > above { base + n % keep } else { n };
-        let dims: BTreeMap<String, i64> = job.dims.iter().map(|(k, n)| (k.clone(), shrink(*n))).collect();
-        let name = dims.iter().map(|(k, n)| format!("{k}={n}")).collect::<Vec<_>>().join(" ");
-        let points: f64 = dims.values().map(|&n| n.max(1) as f64).product();
+    for Shape { dims, name, points } in shapes(&job.dims) {
         let bound = match bind(&Job { dims, ..job.clone() }) {
             Ok(bound) => bound,
             Err(_) => continue,
@@ -75,4 +71,22 @@ fn shape(job: &Job) -> Result<(BoundOp, String)> {
         }
     }
     last.map_or_else(|| bind(job).map(|b| (b, "its own shape".into())), Ok)
+}
+
+/// Sizes made smaller, as words too, and the points of all of them together.
+pub(crate) struct Shape {
+    pub dims: BTreeMap<String, i64>,
+    pub name: String,
+    pub points: f64,
+}
+
+/// Small shapes of the same classes, the largest first.
+pub(crate) fn shapes(dims: &BTreeMap<String, i64>) -> impl Iterator<Item = Shape> {
+    SHRINK.into_iter().map(move |(above, base, keep)| {
+        let shrink = |n: i64| if n > above { base + n % keep } else { n };
+        let dims: BTreeMap<String, i64> = dims.iter().map(|(k, n)| (k.clone(), shrink(*n))).collect();
+        let name = dims.iter().map(|(k, n)| format!("{k}={n}")).collect::<Vec<_>>().join(" ");
+        let points = dims.values().map(|&n| n.max(1) as f64).product();
+        Shape { dims, name, points }
+    })
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// The user's records, in the folder of the cubins, over the read-only stores that `GIRIH_TUNED` lists (as `PATH` lists
 /// folders) and the one that was shipped beside the program.
 pub fn database() -> Database {
-    let own = Cache::user().dir().map(|d| d.join("tuned"));
+    let own = folder();
     let listed = std::env::var_os("GIRIH_TUNED").unwrap_or_default();
     let mut shipped: Vec<PathBuf> =
         std::env::split_paths(&listed).filter(|p| !p.as_os_str().is_empty()).collect();
@@ -21,6 +21,15 @@ pub fn database() -> Database {
         std::env::current_exe().ok().and_then(|e| Some(e.parent()?.parent()?.join("share/girih/tuned")));
     shipped.extend(beside.filter(|p| p.is_dir()));
     Database::new(own, shipped)
+}
+
+/// The user's records alone.
+pub fn own() -> Database {
+    Database::new(folder(), Vec::new())
+}
+
+fn folder() -> Option<PathBuf> {
+    Cache::user().dir().map(|d| d.join("tuned"))
 }
 
 /// The key of an op on a device.

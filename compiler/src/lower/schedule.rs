@@ -56,7 +56,9 @@ impl Schedule {
             let row = parse_line(line)
                 .ok_or_else(|| format!("line {}: write `kernel.key axis = value`, not `{line}`", i + 1))?;
             if !crate::pass::bind::tiles::is_setting(&row.1) {
-                return Err(format!("line {}: there is no setting `{}`", i + 1, row.1));
+                let known: Vec<&str> = crate::pass::bind::tiles::setting_names().collect();
+                let known = known.join(", ");
+                return Err(format!("line {}: there is no setting `{}`: there are {known}", i + 1, row.1));
             }
             if schedule.get(&row.0, &row.1, &row.2).is_some() {
                 let said = settings::named(&row.1, &row.2);

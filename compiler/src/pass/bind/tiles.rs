@@ -42,6 +42,11 @@ pub fn is_setting(key: &str) -> bool {
     KEYS.iter().chain([&ACCUMULATE]).any(|k| k.0 == key)
 }
 
+/// The names of all settings.
+pub fn setting_names() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().chain([&ACCUMULATE]).map(|k| k.0)
+}
+
 const KEYS: [(&str, Axes, Values); 16] = [
     ("block", Axes::Left, Values::Int(1, 1 << 20)),
     ("step", Axes::Along, Values::Int(1, 1 << 20)),

@@ -84,7 +84,27 @@ impl Kernel {
             }
         }
         let merged = String::from_utf8(merged).map_err(|_| Error::file(path, "it is not UTF-8 text"))?;
-        Kernel::load_text(path, &format!("{merged}\n{blocks}\n"))
+        let kernel = Kernel::load_text(path, &format!("{merged}\n{blocks}\n"))?;
+        match kernel.wrong_blocks_from(merged.len() + 1, file) {
+            wrong if wrong.is_empty() => Ok(kernel),
+            wrong => Err(program_error(&sources, wrong)),
+        }
+    }
+
+    /// What is wrong with the blocks from a place of the file on, which are the whole of another one: told of that one.
+    fn wrong_blocks_from(&self, start: usize, other: u32) -> Vec<Diagnostic> {
+        let Some(root) = self.items().find_map(item_file) else { return Vec::new() };
+        let moved = |s: ast::Span| {
+            let start = start as u32;
+            let theirs = s.file == root && s.start >= start;
+            theirs.then(|| ast::Span { file: other, start: s.start - start, end: s.end - start })
+        };
+        let told = |d: Diagnostic| {
+            let more = d.more.iter().filter_map(|(s, words)| Some((moved(*s)?, words.clone()))).collect();
+            Some(Diagnostic { span: moved(d.span)?, more, ..d })
+        };
+        let wrong = tiles::check_blocks(&self.0.module).into_iter();
+        wrong.filter(|d| d.severity == Severity::Error).filter_map(told).collect()
     }
 
     /// The same from a text. It may import the library, and no files.

@@ -34,16 +34,22 @@ pub fn tune(args: &TuneArgs) -> Result<Outcome> {
     if args.only.is_some() {
         return Err(Error::argument("only", super::args::ONLY));
     }
-    let points = points(&args.op)?;
+    let points = covered(&args.op)?;
     if args.space {
-        let op = points.first().ok_or_else(|| Error::argument("op", "there is none"))?;
-        super::print(&space_text(args, op)?);
+        let point = points.first().ok_or_else(|| Error::argument("op", "there is none"))?;
+        super::print(&space_text(args, &point.op)?);
         return Ok(Outcome::Right);
     }
     let several = points.len() > 1;
     let mut tuned = Vec::new();
-    for op in &points {
-        tuned.push((op.clone(), tune_one(args, op, several)?));
+    for point in &points {
+        tuned.push((point.op.clone(), tune_one(args, &point.op, several)?));
+        if point.count() > 1 {
+            super::print(&format!(
+                "  in a package these settings stand for {}, measured or not; sizes may get kernels of their own\n",
+                point.text()
+            ));
+        }
     }
     between(&tuned)?;
     Ok(Outcome::Right)
@@ -113,12 +119,8 @@ fn between(tuned: &[(Op, Tuned)]) -> Result<()> {
     Ok(())
 }
 
-/// The op at the sizes that are given, else at each point of its profiles.
-pub fn points(args: &OpArgs) -> Result<Vec<Op>> {
-    Ok(covered(args)?.into_iter().map(|p| p.op).collect())
-}
-
-/// The same with the sizes that each point stands for, but for those that are given.
+/// The op at the sizes that are given, else at each point of its profiles, with the sizes that a point stands for but for
+/// those that are given.
 pub fn covered(args: &OpArgs) -> Result<Vec<Point>> {
     let op = choose(args)?;
     op.kernel().check_profiles(op.name())?;

@@ -50,6 +50,13 @@ pub struct Pack {
     extent: i64,
 }
 
+impl Pack {
+    /// The innermost dim's extent with its padding.
+    pub fn padded(&self) -> i64 {
+        self.extent
+    }
+}
+
 /// The dim that is innermost in a packed operand.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Inner {

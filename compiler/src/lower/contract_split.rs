@@ -14,12 +14,11 @@ use super::contract_tile::{self, Choice, Wishes};
 use super::forced::{Gain, is_forced};
 use super::home::Home;
 use super::map::launch_points;
-use super::read::Index;
 use super::scalar::{Emit, Num, arith, cmp, int_of, lit32, not};
-use super::{Lowering, Refusal, contract_pack};
+use super::{Lowering, Refusal, contract_pack, contract_split_turn};
 use crate::ir::graph::{Role, Stmt as GraphStmt, TensorId};
 use crate::ir::program::BufferId;
-use crate::ir::simt::{AtomicOp, CmpOp, Expr, IntOp, Mem, Stmt, Ty};
+use crate::ir::simt::{ArrayId, AtomicOp, CmpOp, Expr, IntOp, Mem, Stmt, Ty};
 use crate::ir::tile::Math;
 use crate::vocab::dtype::{self, DType, Value};
 use crate::vocab::func::Func;
@@ -121,7 +120,8 @@ pub fn apply(
         let label = format!("{}_parts", cx.graph.tensor(p.tensor).name);
         let buffer = cx.workspace(label.clone(), DType::F32, &[2 * p.home.len]);
         let home = Home { buffer, len: 2 * p.home.len, ..p.home.clone() };
-        parts(cx, &format!("{name}_split_{}", cx.graph.tensor(p.tensor).name), p, &home, &label, flag, span)?;
+        let to = Target { home: &home, half: p.home.len, label: &label, flag };
+        parts(cx, &format!("{name}_split_{}", cx.graph.tensor(p.tensor).name), p, &to, span)?;
         own.push((p.tensor, std::mem::replace(cx.home_mut(p.tensor), home)));
     }
     Ok((own, flag))
@@ -138,26 +138,38 @@ pub(super) fn begin(cx: &mut Lowering<'_>, name: &str, span: Span) -> Result<Buf
     Ok(flag)
 }
 
-/// A thread 4 neighbours of the parts' innermost dim.
-#[allow(clippy::too_many_arguments)]
-fn parts(
-    cx: &mut Lowering<'_>,
-    name: &str,
-    p: &Pack,
-    to: &Home,
-    label: &str,
-    flag: BufferId,
-    span: Span,
-) -> Result<(), Refusal> {
-    const RUN: i64 = 4;
+/// Where the parts of an operand go.
+pub(super) struct Target<'x> {
+    /// The greater, and after it the rest, from `half` on.
+    pub home: &'x Home,
+    pub half: i64,
+    pub label: &'x str,
+    /// What is set if a number has none.
+    pub flag: BufferId,
+}
+
+impl Target<'_> {
+    /// Lets a kernel use both buffers.
+    pub fn know(&self, e: &mut Emit) {
+        e.know_buffer(self.home.buffer, self.label, DType::F32, self.home.len);
+        e.know_buffer(self.flag, "unsplit", DType::I32, 1);
+    }
+}
+
+/// Neighbours of the parts' innermost dim that a thread makes at once.
+pub(super) const RUN: i64 = 4;
+
+/// The kernel that makes the parts: by tiles, or a thread a run.
+fn parts(cx: &mut Lowering<'_>, name: &str, p: &Pack, to: &Target, span: Span) -> Result<(), Refusal> {
+    if let Some(done) = contract_split_turn::parts(cx, name, p, to, span) {
+        return done;
+    }
     let t = cx.graph.tensor(p.tensor);
     let from = cx.home(p.tensor).clone();
     let (order, dims) = contract_pack::order(&t.dims, &from, p, RUN);
-    let half = p.home.len;
     let vector = contract_pack::in_runs(&t.dims, &from, p, RUN);
     launch_points(cx, name, &dims, span, |e, at| {
-        e.know_buffer(to.buffer, label, DType::F32, to.len);
-        e.know_buffer(flag, "unsplit", DType::I32, 1);
+        to.know(e);
         let mut place = vec![int_of(Ty::I32, 0); order.len()];
         order.iter().zip(at).for_each(|(&d, n)| place[d] = n.clone());
         let first = arith(IntOp::Mul, place[p.inner].clone(), int_of(place[p.inner].ty, RUN));
@@ -171,25 +183,18 @@ fn parts(
         } else {
             (0..RUN).for_each(|j| contract_pack::element(e, p, &from, &place, run, j));
         }
-        store(e, p, to, run, &index, half, flag);
+        let at = e.offset_in(to.home, p.tensor, &index);
+        let ty = if to.home.len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+        store(e, to, run, Num { expr: at, ty });
     })
 }
 
 /// Stores the parts of a run, and notes numbers without any.
-fn store(
-    e: &mut Emit,
-    p: &Pack,
-    to: &Home,
-    run: crate::ir::simt::ArrayId,
-    index: &[Index],
-    half: i64,
-    flag: BufferId,
-) {
-    const RUN: i32 = 4;
+pub(super) fn store(e: &mut Emit, to: &Target, run: ArrayId, at: Num) {
     let call = |f, args| Expr::Call(f, args);
     let rest = e.kernel.array("rest", Ty::F32, RUN as u32);
     let mut good: Option<Expr> = None;
-    for j in 0..RUN {
+    for j in 0..RUN as i32 {
         let x = e.named("x", Ty::F32, Expr::Elem(run, Box::new(lit32(j))));
         let limit = Expr::Lit(Value::F32(LIMIT));
         // NaN is not less either.
@@ -200,16 +205,15 @@ fn store(
         e.push(Stmt::SetElem(rest, lit32(j), small));
         e.push(Stmt::SetElem(run, lit32(j), big));
     }
-    let at = e.offset_in(to, p.tensor, index);
-    let ty = if to.len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
-    let at = Num { expr: e.named("at", ty, at), ty };
-    let mem = Mem::Global(e.pointer(to.buffer, true));
-    let second = arith(IntOp::Add, at.clone(), int_of(ty, half)).expr;
+    let ty = at.ty;
+    let at = Num { expr: e.named("at", ty, at.expr), ty };
+    let mem = Mem::Global(e.pointer(to.home.buffer, true));
+    let second = arith(IntOp::Add, at.clone(), int_of(ty, to.half)).expr;
     e.push(Stmt::StoreVec { mem, index: at.expr, array: run, at: 0, count: RUN as u32 });
     e.push(Stmt::StoreVec { mem, index: second, array: rest, at: 0, count: RUN as u32 });
     if let Some(good) = good {
         e.if_then(not(good), |e| {
-            let mem = Mem::Global(e.pointer(flag, true));
+            let mem = Mem::Global(e.pointer(to.flag, true));
             e.push(Stmt::Atomic { op: AtomicOp::Or, mem, index: lit32(0), value: lit32(1), old: None });
         });
     }

@@ -10,7 +10,7 @@ use crate::vocab::dtype::DType;
 use girih_dsl::ast::Span;
 
 /// A dim of both: extent, elements between neighbours in the source and in the copy.
-type Dim = (i64, i64, i64);
+pub type Dim = (i64, i64, i64);
 
 /// Launches the copy, if nothing but the order of dims changes.
 pub fn copy(
@@ -27,21 +27,7 @@ pub fn copy(
     if !whole || from.strides[p.inner] == 1 || n < 2 || to.dtype.bits() < 8 {
         return None;
     }
-    let mut dims: Vec<Dim> = Vec::new();
-    for d in (0..t.dims.len()).filter(|&d| d != p.inner && t.dims[d] > 1) {
-        let this = (t.dims[d], from.strides[d], to.strides[d]);
-        match dims.last_mut() {
-            // Neighbours that are one number on both sides.
-            Some(o) if o.1 == this.0 * this.1 && o.2 == this.0 * this.2 => {
-                *o = (o.0 * this.0, this.1, this.2);
-            }
-            _ => dims.push(this),
-        }
-    }
-    dims.push((n, from.strides[p.inner], 1));
-    if dims.len() < 2 {
-        return None;
-    }
+    let dims = dims(&t.dims, p, from, to)?;
     let (mut graph, [source, target]) = graph(&dims, to.dtype, &t.name, span);
     graph.op = cx.graph.op.clone();
     let plan = Plan::of_statement(graph, name, Form::Map);
@@ -54,6 +40,23 @@ pub fn copy(
         inner.set_home(target, lie(to, |d| d.2));
         map::lower(inner, &plan.kernels[0])
     }))
+}
+
+/// The dims of a copy, the innermost of the copy last: neighbours that are one number on both sides as one. `None`: there
+/// is but one.
+pub fn dims(extents: &[i64], p: &Pack, from: &Home, to: &Home) -> Option<Vec<Dim>> {
+    let mut dims: Vec<Dim> = Vec::new();
+    for d in (0..extents.len()).filter(|&d| d != p.inner && extents[d] > 1) {
+        let this = (extents[d], from.strides[d], to.strides[d]);
+        match dims.last_mut() {
+            Some(o) if o.1 == this.0 * this.1 && o.2 == this.0 * this.2 => {
+                *o = (o.0 * this.0, this.1, this.2);
+            }
+            _ => dims.push(this),
+        }
+    }
+    dims.push((extents[p.inner], from.strides[p.inner], 1));
+    (dims.len() > 1).then_some(dims)
 }
 
 /// `to[i…] = from[i…]` over these dims.

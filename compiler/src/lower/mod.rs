@@ -38,6 +38,7 @@ mod contract_regular;
 mod contract_select;
 mod contract_shape;
 mod contract_split;
+mod contract_split_turn;
 mod contract_tail;
 #[cfg(test)]
 mod contract_tests;

@@ -196,6 +196,10 @@ fn split_f32() {
     {
         let plan = matmul(F32, shape, layout);
         assert!(is_hopper(&plan, &Schedule::default()), "not split: {shape:?}");
+        // Parts of operands whose terms are not neighbours go through tiles in shared memory.
+        let program = plan_to_program(&plan, target("sm_90a"), &Schedule::default()).expect("it lowers");
+        let mut parts = program.kernels.iter().filter(|k| k.name.contains("split"));
+        assert_eq!(parts.any(|k| !k.shared.is_empty()), layout != NT, "{shape:?}");
         let mut given = inputs(&plan.graph, 7);
         check_as(&plan, "sm_90a", &Schedule::default(), &given);
         // A number without parts: the product is made again.

@@ -6,6 +6,7 @@
 
 use super::contract_pack::Pack;
 use super::contract_split::{RUN, Target};
+use super::contract_turn::Dim;
 use super::home::Home;
 use super::map::{count, decode};
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, lit32, mul, widen};
@@ -21,8 +22,6 @@ const MOST_TERMS: i64 = 32;
 const MOST_LANES: i64 = 256;
 const LEAST_TERMS: i64 = 8;
 const LEAST_LANES: i64 = 32;
-
-use super::contract_turn::Dim;
 
 struct Tile {
     tp: i64,

@@ -151,7 +151,7 @@ fn check(plan: &Plan, t: &str) -> sim::SimOutcome {
 }
 
 /// Which way round an operand is stored: K last or first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Layout {
     a_k_last: bool,
     b_k_last: bool,

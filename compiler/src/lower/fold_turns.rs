@@ -12,6 +12,10 @@ const BLOCK: i64 = 2500;
 const TILE: i64 = 1500;
 /// Floating-point operations of a multiprocessor in a microsecond.
 const RATE: f64 = 4.9e6;
+/// Nanoseconds of the longest of tiles that see a part of the terms only, and terms of a score, from which blocks of their own end as early: what
+/// starts on the multiprocessor that is free first then weighs more than a start saved.
+const LONGEST: i64 = 80_000;
+const LEAST_TERMS: i64 = 128;
 /// Most tiles that are counted one by one, and most of a block.
 const COUNTED: i64 = 1 << 16;
 const MOST: i64 = 16;
@@ -24,6 +28,10 @@ pub fn best(chain: &Chain, layout: &Layout, target: &Target) -> Option<u32> {
         return None;
     }
     let lengths = lengths(chain, layout);
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    if !chain.bounds.is_empty() && (longest > LONGEST || chain.sizes()[1] < LEAST_TERMS) {
+        return None;
+    }
     let alone = time(&lengths, tiles, tiles, sms);
     // What begins with a long tile ends with a short one only if heads are not cut.
     let whole = if chain.grows() { lengths.len() as i64 } else { 1 };

@@ -13,6 +13,7 @@ use girih_compiler::pass::bind::tiles;
 use girih_compiler::pass::check;
 use girih_compiler::pass::graph_to_plan::Alternative;
 use girih_compiler::pass::module::{self, Module};
+use girih_compiler::pass::propose::propose;
 use girih_compiler::vocab::dtype::{DType, Value};
 use girih_dsl::ast;
 use girih_dsl::diagnostic::{Diagnostic, Severity};
@@ -119,7 +120,7 @@ impl Kernel {
     ) -> Result<Kernel> {
         let mut sources = Sources::default();
         let loaded = module::load(name, text, &mut sources, read);
-        let module = loaded.map_err(|d| program_error(&sources, d))?;
+        let module = loaded.map_err(|d| program_error(&sources, propose(&sources, d)))?;
         Ok(Kernel(Arc::new(Loaded { module, sources })))
     }
 
@@ -185,7 +186,7 @@ impl Kernel {
     pub fn check(&self, color: bool) -> Result<String> {
         let diagnostics = check::check(&self.0.module, &self.0.sources);
         if diagnostics.iter().any(|d| d.severity == Severity::Error) {
-            return Err(program_error(&self.0.sources, diagnostics));
+            return Err(program_error(&self.0.sources, propose(&self.0.sources, diagnostics)));
         }
         Ok(girih_dsl::render(&self.0.sources, &diagnostics, color))
     }
@@ -367,7 +368,7 @@ impl Op {
     /// Resolves everything that the sizes decide.
     pub fn bind(&self) -> Result<BoundOp> {
         let bound = ast_to_graph::bind(&self.kernel.0.module, &self.name, &self.bindings)
-            .map_err(|d| program_error(self.kernel.sources(), d))?;
+            .map_err(|d| program_error(self.kernel.sources(), propose(self.kernel.sources(), d)))?;
         Ok(BoundOp {
             op: self.clone(),
             graph: Arc::new(bound.graph),

@@ -11,6 +11,7 @@ pub mod foreign;
 mod library;
 mod print;
 mod render;
+pub mod rewrite;
 mod scan;
 pub mod source;
 mod text_to_ast;

@@ -188,19 +188,60 @@ fn junk_help(written: &str, first: bool) -> &'static str {
         "\\" => "leave it out: a statement may go on in the next line",
         "$" | "`" => "names are letters, digits and `_`",
         "?" => "a choice is written `if c then a else b`; a size that is not known has a name, `x: f32[N]`",
-        "~" => "the bitwise complement of an integer is `!x`",
+        "~" => "write `!x`, of a bool or of the bits of an integer; not equal is `!=`",
+        "√" => "write `sqrt(…)`",
         _ => "remove it",
+    }
+}
+
+/// The digits of a number in another base, as a number here.
+fn other_base(written: &str) -> Option<String> {
+    let digits = written.get(2..)?.trim_end_matches(['u', 'U', 'l', 'L']).replace('_', "");
+    match written.get(..2)? {
+        "0b" | "0B" => i64::from_str_radix(&digits, 2).ok().map(|n| n.to_string()),
+        "0o" | "0O" => i64::from_str_radix(&digits, 8).ok().map(|n| n.to_string()),
+        "0x" | "0X" => i64::from_str_radix(&digits, 16).ok().map(|_| format!("0x{digits}")),
+        _ => None,
+    }
+}
+
+/// What a number that is written otherwise elsewhere is here: `1.0f`, `.5`, `0b101`, `10L`.
+pub fn as_number(written: &str) -> Option<String> {
+    if let Some(number) = other_base(written) {
+        return Some(number);
+    }
+    if let Some(fraction) = written.strip_prefix('.') {
+        let whole: String = fraction.chars().take_while(|c| c.is_ascii_digit() || *c == '_').collect();
+        return Some(format!("0.{whole}"));
+    }
+    if let Some(whole) = written.strip_suffix('.') {
+        return Some(format!("{whole}.0"));
+    }
+    let (number, suffix) = written.split_at(number_prefix(written));
+    // `1e-5f32`: the exponent belongs to the number.
+    let signed = suffix.strip_prefix(['e', 'E']).unwrap_or_default();
+    let digits = signed.strip_prefix(['+', '-']).unwrap_or(signed);
+    let n = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    let exponent = if n > 0 { suffix.len() - digits.len() + n } else { 0 };
+    let (exponent, suffix) = suffix.split_at(exponent);
+    let plain = suffix.trim_start_matches('_');
+    let float = matches!(plain, "f" | "F" | "h" | "d" | "f16" | "f32" | "f64" | "bf16");
+    let int = matches!(plain, "l" | "L" | "ll" | "LL" | "u" | "U" | "ul" | "UL" | "ull" | "ULL")
+        || plain.starts_with(['i', 'u']) && plain[1..].chars().all(|c| c.is_ascii_digit());
+    match (exponent, float) {
+        ("", true) => Some(as_float(number)),
+        (e, _) if float || int => Some(format!("{number}{e}")),
+        _ => None,
     }
 }
 
 fn bad_number(written: &str, at: Span) -> Option<Diagnostic> {
     let error = |message: String, help: String| Some(Diagnostic::error("E0004", at, message).help(help));
-    if let Some(fraction) = written.strip_prefix('.') {
-        let whole: String = fraction.chars().take_while(|c| c.is_ascii_digit() || *c == '_').collect();
-        return error(format!("`{written}` is not a number"), format!("write `0.{whole}`"));
-    }
-    if let Some(whole) = written.strip_suffix('.') {
-        return error(format!("`{written}` is not a number"), format!("write `{whole}.0`"));
+    let (number, suffix) = written.split_at(number_prefix(written));
+    if let Some(ours) = as_number(written) {
+        let plain = written.starts_with('.') || written.ends_with('.') || other_base(written).is_some();
+        let why = if plain { "" } else { ": the type comes from what it is used with" };
+        return error(format!("`{written}` is not a number"), format!("write `{ours}`{why}"));
     }
     if written == "0x" || written.starts_with("0x") && written.contains('.') {
         return error(
@@ -209,8 +250,6 @@ fn bad_number(written: &str, at: Span) -> Option<Diagnostic> {
         );
     }
     let good = written.trim_end_matches(|c: char| c == '_' || c.is_alphanumeric() && !c.is_ascii_digit());
-    let suffix_at = number_prefix(written);
-    let (number, suffix) = written.split_at(suffix_at);
     if suffix.starts_with(['e', 'E']) && suffix[1..].chars().all(|c| c.is_ascii_digit() || c == '_') {
         return error(
             format!("the exponent of `{written}` has no plain digits"),
@@ -221,24 +260,10 @@ fn bad_number(written: &str, at: Span) -> Option<Diagnostic> {
         );
     }
     let help = match suffix.trim_start_matches('_') {
-        s if s.len() > 1 && s.ends_with(['f', 'F', 'h', 'd']) && is_exponent(&s[..s.len() - 1]) => {
-            format!("write `{}`: the type comes from what it is used with", &written[..written.len() - 1])
-        }
-        "f" => format!("write `{}`: the type comes from what it is used with", as_float(number)),
-        s if s.starts_with(|c: char| "fiub".contains(c)) => {
-            format!(
-                "write `{number}`: the type comes from what it is used with (or cast it: `{s}({number})`)"
-            )
-        }
+        "j" | "J" => "there are no complex numbers: give the tensor an axis of 2".to_string(),
         s => format!("numbers take no suffix: write `{number}`, or `{number} * {s}` for a product"),
     };
     error(format!("`{written}` is not a number"), help)
-}
-
-/// `e-5`, `E12`
-fn is_exponent(text: &str) -> bool {
-    let digits = text.strip_prefix(['e', 'E']).map(|d| d.strip_prefix(['+', '-']).unwrap_or(d));
-    digits.is_some_and(|d| !d.is_empty() && d.chars().all(|c| c.is_ascii_digit()))
 }
 
 fn as_float(number: &str) -> String {

@@ -25,6 +25,7 @@ pub mod inline;
 pub mod mirror;
 pub mod model;
 pub mod module;
+pub mod propose;
 pub mod rows;
 pub mod shape;
 pub mod sites;

@@ -139,16 +139,39 @@ pub fn load(
         open: Vec::new(),
         known: HashMap::default(),
         diags: Vec::new(),
+        missing: Vec::new(),
+        imported: true,
     };
     loader.unit(root_name, stem(root_name), root_text);
     let prelude = match girih_dsl::library("prelude") {
         Some(text) => loader.unit("prelude", "prelude".into(), text),
         None => loader.unit("prelude", "prelude".into(), ""),
     };
-    if loader.diags.iter().any(|d| d.severity == Severity::Error) {
-        return Err(loader.diags);
+    let (diags, missing, imported) = (loader.diags, loader.missing, loader.imported);
+    let wrong = diags.iter().any(|d| d.severity == Severity::Error);
+    let warnings = if wrong { Vec::new() } else { diags.clone() };
+    let module = Module { units: loader.units, warnings, prelude };
+    if wrong {
+        return Err(with_those_of_the_rest(&module, diags, &missing, imported));
     }
-    Ok(Module { units: loader.units, warnings: loader.diags, prelude })
+    Ok(module)
+}
+
+/// The errors so far, and those of the items that could be read: the ones that come of what could not be read are left out.
+fn with_those_of_the_rest(
+    module: &Module,
+    mut diags: Vec<Diagnostic>,
+    missing: &[String],
+    imported: bool,
+) -> Vec<Diagnostic> {
+    let follows = |d: &Diagnostic| {
+        let unknown = matches!(d.code, "E0102" | "E0105" | "E0108" | "E0109" | "E0512" | "E0601");
+        !imported && unknown || missing.iter().any(|name| d.message.contains(&format!("`{name}`")))
+    };
+    let more = super::check::check(module, &Sources::default());
+    diags.extend(more.into_iter().filter(|d| d.severity == Severity::Error && !follows(d)));
+    diags.sort_by_key(|d| d.span);
+    diags
 }
 
 struct Loader<'a> {
@@ -159,6 +182,10 @@ struct Loader<'a> {
     open: Vec<String>,
     known: HashMap<String, usize>,
     diags: Vec<Diagnostic>,
+    /// Names of items that could not be read.
+    missing: Vec<String>,
+    /// Could all imports be?
+    imported: bool,
 }
 
 impl Loader<'_> {
@@ -166,6 +193,10 @@ impl Loader<'_> {
         let source = self.sources.add(name, text);
         // A parser by recursive descent needs room for nested brackets.
         let (file, diags) = super::ast_to_graph::with_stack(|| girih_dsl::parse(text, source));
+        if diags.iter().any(|d| d.severity == Severity::Error) {
+            let read = |name: &String| file.items.iter().any(|i| item_name(i).is_some_and(|n| n.text == *name));
+            self.missing.extend(girih_dsl::rewrite::item_names(text).into_iter().filter(|n| !read(n)));
+        }
         self.diags.extend(diags);
         let index = self.units.len();
         self.known.insert(name.to_string(), index);
@@ -201,6 +232,12 @@ impl Loader<'_> {
     }
 
     fn import(&mut self, from: &str, import: &Import) -> Option<usize> {
+        let unit = self.imported(from, import);
+        self.imported &= unit.is_some();
+        unit
+    }
+
+    fn imported(&mut self, from: &str, import: &Import) -> Option<usize> {
         let (name, qualifier, text) = match &import.what {
             ImportTarget::Library(n) => {
                 (n.text.clone(), n.text.clone(), girih_dsl::library(&n.text).map(Into::into))
@@ -252,12 +289,8 @@ impl Loader<'_> {
         let (mut callables, mut consts) = (HashMap::default(), HashMap::default());
         let mut first: HashMap<(bool, &str), Span> = HashMap::default();
         for (i, item) in file.items.iter().enumerate() {
-            let (value, name) = match item {
-                Item::Op(o) => (false, &o.name),
-                Item::Fn(f) => (false, &f.name),
-                Item::Const(c) => (true, &c.name),
-                _ => continue,
-            };
+            let Some(name) = item_name(item) else { continue };
+            let value = matches!(item, Item::Const(_));
             if let Some(&before) = first.get(&(value, name.text.as_str())) {
                 let d = Diagnostic::error("E0101", name.span, format!("`{}` is defined twice", name.text));
                 self.diags.push(d.also(before, "first here").help("give one of them another name"));
@@ -268,6 +301,16 @@ impl Loader<'_> {
             map.insert(name.text.clone(), i);
         }
         (callables, consts)
+    }
+}
+
+/// The name that an item gives to something.
+fn item_name(item: &Item) -> Option<&Name> {
+    match item {
+        Item::Op(o) => Some(&o.name),
+        Item::Fn(f) => Some(&f.name),
+        Item::Const(c) => Some(&c.name),
+        Item::Import(_) | Item::Tile(_) | Item::Profile(_) => None,
     }
 }
 

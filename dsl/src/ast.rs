@@ -159,6 +159,17 @@ pub enum Assign {
     Min,
 }
 
+impl Assign {
+    pub fn spelling(self) -> &'static str {
+        match self {
+            Assign::Set => "=",
+            Assign::Add => "+=",
+            Assign::Max => "max=",
+            Assign::Min => "min=",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     pub name: Name,

@@ -221,6 +221,11 @@ fn item(reader: &Reader) -> Diagnostic {
     match word {
         "}" | ")" | "]" => Diagnostic::error("E0006", reader.here(), format!("this `{word}` closes nothing"))
             .help("remove it, or look above for a bracket that was closed too early"),
+        "/" if reader.look(1) == "*" => error.help("comments start with `//` and end with the line"),
+        "%" | "--" => error.help("comments start with `//`"),
+        "." if reader.at >= 2 && reader.tokens[reader.at - 2].text(reader.text) == "import" => {
+            error.help("leave the line out: functions such as exp and sum need no import; a library is one word, `import nn`")
+        }
         _ if crate::foreign::item(word).is_some() => {
             error.help(crate::foreign::item(word).unwrap_or_default())
         }
@@ -290,6 +295,15 @@ fn close(reader: &Reader, word: &'static str, open: usize) -> Diagnostic {
             _ => "products are written with `*`, arguments and axes are separated by `,`",
         };
         return error.also(span(reader, opener), format!("inside this `{opened}`")).help(help);
+    }
+    if opened == "("
+        && reader.look(0) == ","
+        && open >= 3
+        && reader.tokens[open - 3].text(reader.text) == "const"
+    {
+        return plain(reader, "`)`")
+            .also(span(reader, opener), "inside these parentheses")
+            .help("a list of numbers stands in brackets: `const W = [1.0, 2.0]`");
     }
     if let Some(help) = fold_of_two(reader, open) {
         return plain(reader, "`)`").also(span(reader, opener), "inside these parentheses").help(help);
@@ -693,6 +707,11 @@ fn operand_above(reader: &Reader) -> Diagnostic {
         .help("write the missing value, or remove the operator")
 }
 
+/// Is it `const W =` with the reader behind it? `back` tokens before it the name stands.
+fn in_constant(reader: &Reader, back: usize) -> bool {
+    reader.at.checked_sub(back + 1).is_some_and(|i| reader.tokens[i].text(reader.text) == "const")
+}
+
 fn operand(reader: &Reader) -> Diagnostic {
     let word = reader.look(0);
     let after = reader.previous().map(|t| t.text(reader.text)).unwrap_or("");
@@ -738,6 +757,9 @@ fn operand(reader: &Reader) -> Diagnostic {
         }
         ("[" | ",", "*") => error.help("every dim is a size with a name, or a number: `x: f32[M, N]`"),
         (_, ".." | "..=") => error.help("both ends of a range are written: `0..N`"),
+        (_, "{") if in_constant(reader, 2) => {
+            error.help("a list of numbers stands in brackets: `const W = [1.0, 2.0]`")
+        }
         (_, "{") => error.help("sets stand in `tile` and `profile` only"),
         _ => error.help("write a number, a name, a read as `x[i]`, a call as `f(x)`, or parentheses"),
     }

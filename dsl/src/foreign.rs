@@ -291,6 +291,7 @@ const ABSENT: &[Row] = &[
         &["threadIdx", "blockIdx", "blockDim", "gridDim", "tid", "pid"],
         "blocks and threads are the compiler's: `y[i] = …` speaks of every i",
     ),
+    (&["end"], "the last index is the size less one: write `N - 1`"),
     (&["self"], "an op has its parameters only: name it there, `x: f32[N]`"),
     (&["M_E"], "write `exp(1.0)`"),
     (&["FLT_MAX", "FLT_MIN", "FLT_EPSILON", "DBL_MAX"], "write the number, such as 3.4e38, or `inf`"),

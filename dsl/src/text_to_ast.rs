@@ -34,6 +34,17 @@ pub fn parse(text: &str, file: u32) -> (File, Vec<Diagnostic>) {
         return (File::default(), vec![refusal]);
     }
     let tokens = token::tokens(text);
+    // Who ends his statements with `;` is told so once, and all else that is wrong.
+    if let Some(first) = tokens.iter().find(|t| t.kind == token::Kind::Junk && t.text(text) == ";") {
+        let mut blank = text.to_string();
+        for t in tokens.iter().filter(|t| t.kind == token::Kind::Junk && t.text(text) == ";") {
+            blank.replace_range(t.start..t.end, " ");
+        }
+        let (parsed, mut diagnostics) = parse(&blank, file);
+        diagnostics.extend(scan::scan(text, std::slice::from_ref(first), file));
+        diagnostics.sort_by_key(|d| d.span.start);
+        return (parsed, diagnostics);
+    }
     let chunks = scan::chunks(text, &tokens);
     let found: Vec<Vec<Diagnostic>> =
         chunks.iter().map(|c| scan::scan(text, &tokens[c.first..c.end], file)).collect();

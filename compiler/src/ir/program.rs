@@ -136,7 +136,8 @@ impl FaultSite {
             }
             FaultKind::Write => {
                 let help = format!(
-                    "mend the data, or leave such points out: {tensor}[…] = … where {lo} <= i < {hi}"
+                    "mend the data, or leave such points out: end the statement with `where {lo} <= e < {hi}`, with index {} of `{tensor}` for e",
+                    dim + 1
                 );
                 ("E0702", format!("{place} is written outside: {axis}"), help)
             }

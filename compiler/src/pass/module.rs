@@ -194,7 +194,8 @@ impl Loader<'_> {
         // A parser by recursive descent needs room for nested brackets.
         let (file, diags) = super::ast_to_graph::with_stack(|| girih_dsl::parse(text, source));
         if diags.iter().any(|d| d.severity == Severity::Error) {
-            let read = |name: &String| file.items.iter().any(|i| item_name(i).is_some_and(|n| n.text == *name));
+            let read =
+                |name: &String| file.items.iter().any(|i| item_name(i).is_some_and(|n| n.text == *name));
             self.missing.extend(girih_dsl::rewrite::item_names(text).into_iter().filter(|n| !read(n)));
         }
         self.diags.extend(diags);
@@ -276,7 +277,12 @@ impl Loader<'_> {
                 Ok(text) => text,
                 Err(why) => {
                     let d = Diagnostic::error("E0122", *span, format!("`{name}` cannot be read: {why}"));
-                    self.diags.push(d.help("paths are relative to the file that imports"));
+                    let ImportTarget::File { path, .. } = &import.what else { return None };
+                    let library = path.trim_end_matches(".tile");
+                    self.diags.push(match girih_dsl::library(library).is_some() {
+                        true => d.help(format!("a library has no quotes: write `import {library}`")),
+                        false => d.help("paths are relative to the file that imports"),
+                    });
                     return None;
                 }
             },

@@ -47,11 +47,7 @@ pub fn propose(sources: &Sources, diags: Vec<Diagnostic>) -> Vec<Diagnostic> {
 /// Is there no error any more where the edit is made?
 pub fn mends(sources: &Sources, edit: &Edit) -> bool {
     let root = sources.get(0);
-    let place = Span {
-        file: 0,
-        start: edit.at.start as u32,
-        end: (edit.at.start + edit.text.len()) as u32,
-    };
+    let place = Span { file: 0, start: edit.at.start as u32, end: (edit.at.start + edit.text.len()) as u32 };
     let errors = errors_of(&root.name, &edit.apply(&root.text), sources);
     !errors.iter().any(|d| touches(d.span, place) || d.more.iter().any(|(s, _)| touches(*s, place)))
 }

@@ -16,7 +16,10 @@ const CHOICE: u8 = 0;
 pub struct Names {
     /// Dims of the tensors; numbers have none.
     pub tensors: BTreeMap<String, Vec<String>>,
+    pub dtypes: BTreeMap<String, String>,
     pub sizes: Vec<String>,
+    /// `&` and `|` join comparisons, and `^` is a power.
+    pub loose: bool,
 }
 
 pub struct Arrays<'n> {
@@ -33,10 +36,50 @@ pub struct Arrays<'n> {
 
 /// Functions of numbers that are called the same here.
 const ELEMENTWISE: &[&str] = &[
-    "abs", "sign", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan",
-    "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "erf", "erfc", "pow", "fma", "copysign", "floor",
-    "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "relu", "sigmoid", "silu", "gelu", "gelu_tanh",
-    "softplus", "mish", "min", "max", "clamp", "cdiv",
+    "abs",
+    "sign",
+    "sqrt",
+    "rsqrt",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "sinh",
+    "cosh",
+    "tanh",
+    "erf",
+    "erfc",
+    "pow",
+    "fma",
+    "copysign",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "relu",
+    "sigmoid",
+    "silu",
+    "gelu",
+    "gelu_tanh",
+    "softplus",
+    "mish",
+    "min",
+    "max",
+    "clamp",
+    "cdiv",
 ];
 
 const ALONG: &[&str] = &["softmax", "cumsum", "cumprod", "cummax", "cummin", "argsort"];
@@ -193,7 +236,12 @@ impl Arrays<'_> {
             F::Number(_) => Some(Vec::new()),
             F::Name(n) => Some(self.names.tensors.get(n).cloned().unwrap_or_default()),
             F::Index(base, index) => self.index_dims(base, index),
-            F::Fold(_, _, _, body) => self.dims(body).filter(Vec::is_empty),
+            F::Fold(name, _, _, body) => {
+                let known = foreign::is_fold(name)
+                    || name == "log_softmax"
+                    || self.reduction(name, None, true, &[]).is_some();
+                self.dims(body).filter(|d| d.is_empty() && known)
+            }
             F::Prefix(_, a) => self.dims(a),
             F::Binary(op, a, b) if op == "@" => self.product_dims(a, b),
             F::Binary(_, a, b) | F::Else(a, b) => self.broadcast(&[a, b]),
@@ -239,16 +287,19 @@ impl Arrays<'_> {
             F::Name(n) if idx.is_empty() => Some((n.clone(), ATOM)),
             F::Name(n) => Some((format!("{n}[{}]", idx.join(", ")), ATOM)),
             F::Index(base, index) => self.index_at(base, index, idx),
-            F::Fold(name, head, _, body) => {
-                Some((format!("{name}[{head}]({})", self.at(body, &[])?.0), ATOM))
-            }
+            F::Fold(name, head, axes, body) => self.fold_at(name, head, axes, body),
             F::Prefix(op, a) => Some((format!("{op}{}", within(self.at_last(a, idx)?, 10)), 10)),
             F::Binary(op, a, b) if op == "@" => self.product_at(a, b, idx),
             F::Binary(op, a, b) => {
                 let l = binds(op);
                 let (x, y) = (self.at_last(a, idx)?, self.at_last(b, idx)?);
                 // C's `&` of comparisons is `&&` here.
-                let truth = |f: &F| matches!(f, F::Binary(o, ..) if (1..=3).contains(&binds(o)));
+                let truth = |f: &F| self.is_truth(f);
+                let counted = |f: &F, p: Printed| if truth(f) { (format!("i32({})", p.0), ATOM) } else { p };
+                let (x, y) = match op.as_str() {
+                    "+" | "-" | "*" | "/" if truth(a) != truth(b) => (counted(a, x), counted(b, y)),
+                    _ => (x, y),
+                };
                 let op = match op.as_str() {
                     "&" if truth(a) && truth(b) => "&&",
                     "|" if truth(a) && truth(b) => "||",
@@ -257,7 +308,9 @@ impl Arrays<'_> {
                 let l = if op.len() == 2 && (op == "&&" || op == "||") { binds(op) } else { l };
                 Some((format!("{} {op} {}", within(x, l), within(y, l + 1)), l))
             }
-            F::Else(a, b) => Some((format!("({} else {})", self.at(a, idx)?.0, self.at_last(b, idx)?.0), ATOM)),
+            F::Else(a, b) => {
+                Some((format!("({} else {})", self.at(a, idx)?.0, self.at_last(b, idx)?.0), ATOM))
+            }
             F::If(c, a, b) => self.choice(c, a, b, idx),
             F::Member(a, name) => match name.as_str() {
                 "T" | "mT" => {
@@ -277,6 +330,40 @@ impl Arrays<'_> {
             },
             F::Call { name, on, path, args } => self.call_at(name, on.as_deref(), *path, args, idx),
             F::List(_) | F::Text(_) | F::Slice(..) | F::Ellipsis => None,
+        }
+    }
+
+    /// Is the value a bool, as far as its words say?
+    fn is_truth(&self, f: &F) -> bool {
+        match f {
+            F::Binary(op, ..) => (1..=3).contains(&binds(op)),
+            F::Prefix('!', a) => self.is_truth(a),
+            F::Name(n) => self.names.dtypes.get(n).is_some_and(|d| d == "bool"),
+            F::Index(a, _) => self.is_truth(a),
+            _ => false,
+        }
+    }
+
+    /// A fold that is written as here; some have other names, or are made of others.
+    fn fold_at(&self, name: &str, head: &str, axes: &[String], body: &F) -> Option<Printed> {
+        let x = self.at(body, &[])?;
+        let fold = match foreign::is_fold(name) {
+            true => name,
+            false if name == "log_softmax" => name,
+            false => self.reduction(name, None, true, &[])?,
+        };
+        let count = |x: Printed| if self.is_truth(body) { (format!("i32({})", x.0), ATOM) } else { x };
+        match fold {
+            "sum" | "mean" | "prod" => Some((format!("{fold}[{head}]({})", count(x).0), ATOM)),
+            "log_softmax" => {
+                let ([axis], k) = (axes, self.letter("")) else { return None };
+                let other = self.at(&renamed(body, axis, &k), &[])?.0;
+                Some((format!("{} - logsumexp[{k}]({other})", within(x, 8)), 8))
+            }
+            fold => self.of_folds(fold, x, head, || {
+                let ([axis], k) = (axes, self.letter("")) else { return None };
+                Some((self.at(&renamed(body, axis, &k), &[])?.0, k))
+            }),
         }
     }
 
@@ -331,6 +418,9 @@ impl Arrays<'_> {
         if is_shape(base) {
             return Some(Vec::new());
         }
+        if matches!(base, F::Number(_)) {
+            return Some(Vec::new());
+        }
         let dims = self.dims(base)?;
         if matches!(base, F::Name(n) if !self.names.tensors.contains_key(n)) {
             return None;
@@ -359,6 +449,11 @@ impl Arrays<'_> {
             let level = if is_word(&dim) || dim.parse::<i64>().is_ok() { ATOM } else { 8 };
             return Some((dim, level));
         }
+        // A result of a statement before this one.
+        if let F::Number(name) = base {
+            let all: Vec<String> = index.iter().map(|i| Some(self.at(i, &[])?.0)).collect::<Option<_>>()?;
+            return Some((format!("{name}[{}]", all.join(", ")), ATOM));
+        }
         let dims = self.dims(base)?;
         let mut idx = idx.iter();
         let (mut at, mut inner) = (0, Vec::new());
@@ -376,6 +471,9 @@ impl Arrays<'_> {
                         -1 => format!("{lo} - {i}"),
                         s => plus(&times(&s.to_string(), i), &lo),
                     });
+                }
+                F::Name(n) if n == "end" && !self.names.tensors.contains_key(n) => {
+                    inner.push(less(dims.get(at)?, "1"));
                 }
                 f => {
                     let own: Vec<String> = idx.by_ref().take(self.rank(f)?).cloned().collect();
@@ -489,7 +587,9 @@ impl Arrays<'_> {
             _ => return None,
         };
         // `max(a, b)` is the larger of two.
-        let two = on.is_none() && matches!(ours, "max" | "min") && args.iter().filter(|a| a.0.is_none()).count() > 1;
+        let two = on.is_none()
+            && matches!(ours, "max" | "min")
+            && args.iter().filter(|a| a.0.is_none()).count() > 1;
         let scalar = position(args, 0).is_some_and(|f| self.rank(f) == Some(0));
         (!(two && (!path || scalar))).then_some(ours)
     }
@@ -546,8 +646,8 @@ impl Arrays<'_> {
                 let order = self.order(dims.len(), &rest)?;
                 order.iter().map(|o| dims[*o].clone()).collect()
             }
-            "flip" | "flipud" | "roll" | "triu" | "tril" | "sort" | "clone" | "contiguous" | "detach" | "cpu" | "copy"
-            | "item" | "cuda" => self.dims(f)?,
+            "flip" | "flipud" | "roll" | "triu" | "tril" | "sort" | "clone" | "contiguous" | "detach"
+            | "cpu" | "copy" | "item" | "cuda" => self.dims(f)?,
             n if ALONG.contains(&n) || n == "log_softmax" => self.dims(f)?,
             "flatten" | "ravel" => vec![self.dims(f)?.iter().fold("1".to_string(), |x, y| times(&x, y))],
             "reshape" | "view" => self.target.clone(),
@@ -561,7 +661,9 @@ impl Arrays<'_> {
             "diag" | "diagonal" => self.dims(f)?.first().cloned().into_iter().collect(),
             "trace" | "len" | "numel" | "size" => Vec::new(),
             "zeros_like" | "ones_like" | "full_like" | "empty_like" => self.dims(f)?,
-            "zeros" | "ones" | "full" | "empty" | "eye" | "arange" if self.rank(f) == Some(0) || matches!(f, F::List(_)) => {
+            "zeros" | "ones" | "full" | "empty" | "eye" | "arange"
+                if self.rank(f) == Some(0) || matches!(f, F::List(_)) =>
+            {
                 self.created(name, args)?
             }
             "concatenate" | "cat" | "concat" => self.target.clone(),
@@ -607,10 +709,13 @@ impl Arrays<'_> {
         let sizes: Vec<&F> = match first {
             F::List(all) => all.iter().collect(),
             _ if matches!(name, "full") => vec![first],
-            _ if name == "arange" => args.iter().filter(|a| a.0.is_none()).map(|a| &a.1).last().into_iter().collect(),
+            _ if name == "arange" => {
+                args.iter().filter(|a| a.0.is_none()).map(|a| &a.1).last().into_iter().collect()
+            }
             _ => args.iter().filter(|a| a.0.is_none() && !is_a_dtype(&a.1)).map(|a| &a.1).collect(),
         };
-        let mut dims: Vec<String> = sizes.into_iter().map(|f| Some(self.at(f, &[])?.0)).collect::<Option<_>>()?;
+        let mut dims: Vec<String> =
+            sizes.into_iter().map(|f| Some(self.at(f, &[])?.0)).collect::<Option<_>>()?;
         if name == "eye" && dims.len() == 1 {
             dims.push(dims[0].clone());
         }
@@ -635,6 +740,11 @@ impl Arrays<'_> {
             _ => return None,
         }
         Some(all)
+    }
+
+    /// Is it a function of numbers?
+    pub fn is_known(&self, name: &str) -> bool {
+        self.elementwise(name, None, &[]).is_some()
     }
 
     /// The name here of a function of numbers.
@@ -733,7 +843,10 @@ impl Arrays<'_> {
                     None if name == "len" => dims.into_iter().take(1).collect(),
                     None => dims,
                 };
-                Some((dims.iter().fold("1".to_string(), |x, y| times(&x, y)), if dims.len() == 1 { ATOM } else { 9 }))
+                Some((
+                    dims.iter().fold("1".to_string(), |x, y| times(&x, y)),
+                    if dims.len() == 1 { ATOM } else { 9 },
+                ))
             }
             "zeros" | "zeros_like" | "empty" | "empty_like" => Some(("0.0".into(), ATOM)),
             "ones" | "ones_like" => Some(("1.0".into(), ATOM)),
@@ -741,7 +854,8 @@ impl Arrays<'_> {
             "arange" => {
                 let two = rest.iter().filter(|a| a.0.is_none()).count() > 0;
                 let lo = if two { self.at(f, &[])?.0 } else { "0".into() };
-                Some((plus(&i(0)?, &lo), 8))
+                let level = if lo == "0" { ATOM } else { 8 };
+                Some((plus(&i(0)?, &lo), level))
             }
             "eye" => Some((format!("if {} == {} then 1 else 0", i(0)?, i(1)?), CHOICE)),
             "unsqueeze" | "expand_dims" => {
@@ -780,7 +894,9 @@ impl Arrays<'_> {
         match ours.as_str() {
             "square" => Some((format!("{} ** 2", within(at(0)?, ATOM)), 11)),
             "reciprocal" => Some((format!("1.0 / {}", within(at(0)?, 10)), 9)),
-            "mod" | "remainder" | "fmod" => Some((format!("{} % {}", within(at(0)?, 9), within(at(1)?, 10)), 9)),
+            "mod" | "remainder" | "fmod" => {
+                Some((format!("{} % {}", within(at(0)?, 9), within(at(1)?, 10)), 9))
+            }
             "xor" => Some((format!("{} ^ {}", within(at(0)?, 6), within(at(1)?, 6)), 5)),
             "nan_to_num" => {
                 let x = at(0)?.0;
@@ -804,7 +920,10 @@ impl Arrays<'_> {
             ours => {
                 let one = |(name, f): &(Option<&str>, &F)| {
                     let text = self.at_last(f, idx)?.0;
-                    Some(name.filter(|_| self.elementwise(ours, None, &[]).is_none()).map_or(text.clone(), |n| format!("{n} = {text}")))
+                    Some(
+                        name.filter(|_| self.elementwise(ours, None, &[]).is_none())
+                            .map_or(text.clone(), |n| format!("{n} = {text}")),
+                    )
                 };
                 let all: Vec<String> = all.iter().map(one).collect::<Option<_>>()?;
                 Some((format!("{ours}({})", all.join(", ")), ATOM))
@@ -817,21 +936,28 @@ impl Arrays<'_> {
         let dims = self.dims(f)?;
         let line = match (idx, &self.target[..]) {
             ([i], _) => i.clone(),
-            (_, target) if target.len() == idx.len() => idx.iter().zip(target).fold("0".to_string(), |line, (i, d)| {
-                if line == "0" { i.clone() } else { plus(&times(&line, d), i) }
-            }),
+            (_, target) if target.len() == idx.len() => {
+                idx.iter().zip(target).fold("0".to_string(), |line, (i, d)| {
+                    if line == "0" { i.clone() } else { plus(&times(&line, d), i) }
+                })
+            }
             _ => return None,
         };
-        let line_in = |t: &str| if is_word(t) { t.to_string() } else { format!("({t})") };
+        let line_in =
+            |t: &str| if is_word(t) || t.parse::<i64>().is_ok() { t.to_string() } else { format!("({t})") };
         let mut inner = Vec::new();
         let mut step = "1".to_string();
         for (n, d) in dims.iter().enumerate().rev() {
-            let part = if step == "1" { line.clone() } else { format!("{} / {}", line_in(&line), line_in(&step)) };
-            inner.insert(0, match (n, dims.len()) {
-                (0, 1) => line.clone(),
-                (0, _) => part,
-                _ => format!("{} % {}", line_in(&part).replace("((", "(").replace("))", ")"), line_in(d)),
-            });
+            let part =
+                if step == "1" { line.clone() } else { format!("{} / {}", line_in(&line), line_in(&step)) };
+            inner.insert(
+                0,
+                match (n, dims.len()) {
+                    (0, 1) => line.clone(),
+                    (0, _) => part,
+                    _ => format!("{} % {}", line_in(&part).replace("((", "(").replace("))", ")"), line_in(d)),
+                },
+            );
             step = times(&step, d);
         }
         self.at(f, &inner)
@@ -881,7 +1007,14 @@ impl Arrays<'_> {
         self.at(f, &inner)
     }
 
-    fn reduction_at(&self, fold: &str, on: Option<&F>, path: bool, args: &Args, idx: &[String]) -> Option<Printed> {
+    fn reduction_at(
+        &self,
+        fold: &str,
+        on: Option<&F>,
+        path: bool,
+        args: &Args,
+        idx: &[String],
+    ) -> Option<Printed> {
         if self.of_elements(on, args) {
             return self.folded_elements(fold, on, args);
         }
@@ -891,22 +1024,23 @@ impl Arrays<'_> {
         let keep = Self::keeps(&rest);
         let bound: Vec<(usize, String)> = axes.iter().map(|a| (*a, self.letter(&dims[*a]))).collect();
         let mut outer = idx.iter();
-        let inner = |letters: &[(usize, String)], outer: &mut std::slice::Iter<String>| -> Option<Vec<String>> {
-            (0..dims.len())
-                .map(|d| match letters.iter().find(|(a, _)| *a == d) {
-                    Some((_, l)) => {
-                        if keep {
-                            outer.next()?;
+        let inner =
+            |letters: &[(usize, String)], outer: &mut std::slice::Iter<String>| -> Option<Vec<String>> {
+                (0..dims.len())
+                    .map(|d| match letters.iter().find(|(a, _)| *a == d) {
+                        Some((_, l)) => {
+                            if keep {
+                                outer.next()?;
+                            }
+                            Some(l.clone())
                         }
-                        Some(l.clone())
-                    }
-                    None => outer.next().cloned(),
-                })
-                .collect()
-        };
+                        None => outer.next().cloned(),
+                    })
+                    .collect()
+            };
         let all = inner(&bound, &mut outer)?;
         let again: Vec<(usize, String)> = match fold {
-            "var" | "std" => bound.iter().map(|(a, _)| (*a, self.letter("")) ).collect(),
+            "var" | "std" => bound.iter().map(|(a, _)| (*a, self.letter(""))).collect(),
             _ => Vec::new(),
         };
         let second = if again.is_empty() { Vec::new() } else { inner(&again, &mut idx.iter())? };
@@ -918,6 +1052,10 @@ impl Arrays<'_> {
             b.iter().map(one).collect::<Vec<_>>().join(", ")
         };
         let (x, axes) = (self.at(f, &all)?, head(&bound));
+        let x = match fold {
+            "sum" | "mean" | "prod" if self.is_truth(f) => (format!("i32({})", x.0), ATOM),
+            _ => x,
+        };
         self.of_folds(fold, x, &axes, || Some((self.at(f, &second)?.0, head(&again))))
     }
 
@@ -928,9 +1066,8 @@ impl Arrays<'_> {
         let mark = &marks[axis];
         self.at(f, &marks).is_some_and(|(t, _)| {
             let ends = |rest: &str| rest.trim_start().starts_with([',', ']']);
-            t.match_indices(mark.as_str()).any(|(at, m)| {
-                t[..at].trim_end().ends_with(['[', ',']) && ends(&t[at + m.len()..])
-            })
+            t.match_indices(mark.as_str())
+                .any(|(at, m)| t[..at].trim_end().ends_with(['[', ',']) && ends(&t[at + m.len()..]))
         })
     }
 
@@ -950,7 +1087,7 @@ impl Arrays<'_> {
                 let var = format!("mean[{axes}](({} - mean[{others}]({y})) ** 2)", within(x, 8));
                 (if fold == "std" { format!("sqrt({var})") } else { var }, ATOM)
             }
-            _ => (format!("{fold}[{axes}]({})", x.0), ATOM),
+            fold => (format!("{fold}[{axes}]({})", x.0), ATOM),
         })
     }
 
@@ -983,6 +1120,10 @@ impl Arrays<'_> {
             return None;
         }
         let x = self.at(body, &[])?;
+        let x = match fold {
+            "sum" | "mean" | "prod" if self.is_truth(body) => (format!("i32({})", x.0), ATOM),
+            _ => x,
+        };
         self.of_folds(fold, x, &axes.join(", "), || {
             let other = self.letter("");
             let [axis] = &free[..] else { return None };
@@ -1000,7 +1141,8 @@ impl Arrays<'_> {
                 let mut names = Vec::new();
                 names_in(f, &mut names);
                 let own: Vec<&String> = self.left.iter().filter(|l| names.contains(l)).collect();
-                let n = given.filter(|g| own.len() == self.left.len() && g.unsigned_abs() as usize <= own.len());
+                let n =
+                    given.filter(|g| own.len() == self.left.len() && g.unsigned_abs() as usize <= own.len());
                 let at = n.map_or(own.len() as i64 - 1, |n| if n < 0 { n + own.len() as i64 } else { n });
                 ((*own.get(usize::try_from(at).ok()?)?).clone(), f.clone(), 0)
             }

@@ -3,6 +3,8 @@
 //! Works on the words of a text that may be no program. What comes out is a proposal: who shows it has tried it first.
 
 mod array;
+mod calls;
+mod head;
 mod read;
 mod spec;
 
@@ -67,14 +69,30 @@ fn around(text: &str, tokens: &[Token], at: usize) -> Option<Around> {
 pub fn item_names(text: &str) -> Vec<String> {
     let tokens = words(text);
     let items = (0..tokens.len()).filter(|i| {
-        matches!(tokens[*i].text(text), "op" | "fn" | "const") && crate::scan::starts_item(text, &tokens[*i..])
+        matches!(tokens[*i].text(text), "op" | "fn" | "const")
+            && crate::scan::starts_item(text, &tokens[*i..])
     });
     items.map(|i| tokens[i + 1].text(text).to_string()).collect()
 }
 
 /// Text that may mend what is wrong at the byte `at`, of which the message is given.
-pub fn guess(text: &str, at: usize, _message: &str) -> Option<Edit> {
-    statement(text, at)
+pub fn guess(text: &str, at: usize, message: &str) -> Option<Edit> {
+    // `&` between comparisons, and `^` of floats, are read as they were meant.
+    let loose = message.contains("chain of comparisons") || message.contains("work on integers");
+    match message.contains("is an op") || message.contains("takes a tensor") {
+        true => calls::hoisted(text, at),
+        false => statement_read(text, at, loose),
+    }
+    .or_else(|| head::head(text, at))
+}
+
+/// The op in whose head a place is: the tokens of its keyword and of its `{`.
+fn around_head(text: &str, tokens: &[Token], at: usize) -> Option<(usize, usize)> {
+    let starts = |i: &usize| tokens[*i].text(text) == "op" && (tokens[*i].column0 || *i == 0);
+    let op = (0..tokens.len()).filter(starts).rfind(|i| tokens[*i].start <= at)?;
+    let open =
+        (op + 2..tokens.len()).find(|i| tokens[*i].text(text) == "{" && tokens[*i - 1].text(text) != ":")?;
+    (at < tokens[open].end && tokens.get(op + 1)?.kind == Kind::Word).then_some((op, open))
 }
 
 /// Texts between commas that stand in no bracket.
@@ -129,12 +147,14 @@ fn declared(text: &str, tokens: &[Token], around: &Around) -> (Names, Vec<String
         && let Some(end) = closing(text, tokens, around.op + 2)
     {
         let all = parts(text, &tokens[around.op + 3..end]);
-        names.sizes = all.iter().map(|s| s.split([':', '=']).next().unwrap_or(s).trim().to_string()).collect();
+        names.sizes =
+            all.iter().map(|s| s.split([':', '=']).next().unwrap_or(s).trim().to_string()).collect();
     }
     let mut past_arrow = false;
     for i in around.op + 2..around.open {
         past_arrow |= word(i) == "->";
-        let named = tokens[i].kind == Kind::Word && word(i + 1) == ":" && matches!(word(i - 1), "(" | "," | "inout");
+        let named =
+            tokens[i].kind == Kind::Word && word(i + 1) == ":" && matches!(word(i - 1), "(" | "," | "inout");
         if !named {
             continue;
         }
@@ -149,6 +169,7 @@ fn declared(text: &str, tokens: &[Token], around: &Around) -> (Names, Vec<String
         if past_arrow {
             results.push(word(i).to_string());
         }
+        names.dtypes.insert(word(i).to_string(), word(j - 1).to_string());
         names.tensors.insert(word(i).to_string(), dims);
     }
     (names, results)
@@ -165,7 +186,8 @@ struct Target {
 
 fn target(text: &str, tokens: &[Token], at: usize) -> Option<Target> {
     let word = |i: usize| tokens.get(i).map_or("", |t| t.text(text));
-    let first = tokens.get(at).filter(|t| t.kind == Kind::Word && !crate::expected::is_reserved(t.text(text)))?;
+    let first =
+        tokens.get(at).filter(|t| t.kind == Kind::Word && !crate::expected::is_reserved(t.text(text)))?;
     let mut next = at + 1;
     let mut dtype = None;
     let typed = |n: usize| word(n) == ":" && crate::foreign::is_like_a_dtype(word(n + 1));
@@ -215,12 +237,38 @@ fn starts(text: &str, tokens: &[Token], at: usize) -> bool {
         return true;
     }
     let before = at.checked_sub(1).map_or("", |b| tokens[b].text(text));
-    if matches!(before, "." | "," | "in" | "let" | "mut" | "auto" | "var") || crate::foreign::is_like_a_dtype(before) {
+    if matches!(before, "." | "," | "in" | "let" | "mut" | "auto" | "var")
+        || crate::foreign::is_like_a_dtype(before)
+    {
         return false;
     }
     target(text, tokens, at).is_some_and(|t| assignment(text, tokens, at + t.len).is_some())
         || crate::foreign::is_statement(word)
         || word == "if" && matches!(before, ";" | "{" | "}")
+}
+
+/// Is nothing of a block open: `for …:`, `if (…) {`?
+fn is_complete(text: &str, tokens: &[Token]) -> bool {
+    let word = |t: &Token| t.text(text).to_string();
+    let block =
+        tokens.first().is_some_and(|t| matches!(t.text(text), "for" | "if" | "while" | "with" | "else"));
+    if !block {
+        return true;
+    }
+    let count = |brace: &str| tokens.iter().filter(|t| t.text(text) == brace).count();
+    if count("{") > count("}") {
+        return false;
+    }
+    // Nothing is defined in it so far.
+    let last = tokens.last().map(word).unwrap_or_default();
+    last != ":"
+        && (1..tokens.len()).any(|i| {
+            target(text, tokens, i).is_some_and(|t| {
+                let inside = text[tokens[0].start..tokens[i].start].matches('(').count()
+                    > text[tokens[0].start..tokens[i].start].matches(')').count();
+                !inside && assignment(text, tokens, i + t.len).is_some()
+            })
+        })
 }
 
 /// The statement around a place, as tokens.
@@ -229,11 +277,14 @@ fn statement_at(text: &str, tokens: &[Token], around: &Around, at: usize) -> Opt
     let mut depth = 0usize;
     for i in around.open + 1..around.end {
         let word = tokens[i].text(text);
-        if depth == 0 && starts(text, tokens, i) {
-            if tokens[i].start > at && begin.is_some() {
+        if depth == 0 && (i == around.open + 1 || starts(text, tokens, i)) {
+            let open = begin.is_some_and(|b| !is_complete(text, &tokens[b..i]) || word == "else");
+            if tokens[i].start > at && begin.is_some() && !open {
                 return begin.map(|b| b..i);
             }
-            begin = Some(i);
+            if !open {
+                begin = Some(i);
+            }
         }
         match word {
             "(" | "[" => depth += 1,
@@ -246,6 +297,22 @@ fn statement_at(text: &str, tokens: &[Token], around: &Around, at: usize) -> Opt
 
 /// The statement around the byte `at` in the words of this language, if it can be read as one of another.
 pub fn statement(text: &str, at: usize) -> Option<Edit> {
+    statement_read(text, at, false)
+}
+
+fn statement_read(text: &str, at: usize, loose: bool) -> Option<Edit> {
+    rewritten(text, at, |tokens, names, results| {
+        let names = Names { loose, ..names };
+        translated(text, tokens, &names, results)
+    })
+}
+
+/// The statement around the byte `at`, rewritten with what its op declares and defines above it.
+fn rewritten(
+    text: &str,
+    at: usize,
+    how: impl FnOnce(&[Token], Names, &[String]) -> Option<String>,
+) -> Option<Edit> {
     let tokens = words(text);
     let around = around(text, &tokens, at)?;
     let (mut names, results) = declared(text, &tokens, &around);
@@ -262,9 +329,10 @@ pub fn statement(text: &str, at: usize) -> Option<Edit> {
         i += 1;
     }
     let written = &text[tokens[range.start].start..tokens[range.end - 1].end];
-    let new = translated(text, &tokens[range.clone()], &names, &results)?;
+    let new = how(&tokens[range.clone()], names, &results)?;
     let plain = |t: &str| t.chars().filter(|c| !c.is_whitespace()).collect::<String>();
-    (plain(&new) != plain(written)).then(|| Edit { at: tokens[range.start].start..tokens[range.end - 1].end, text: new })
+    (plain(&new) != plain(written))
+        .then(|| Edit { at: tokens[range.start].start..tokens[range.end - 1].end, text: new })
 }
 
 impl Names {
@@ -315,7 +383,7 @@ fn translated(text: &str, tokens: &[Token], names: &Names, results: &[String]) -
 /// Reads a whole expression; nothing but a `;`, or a condition of an update, may follow it.
 fn whole(text: &str, tokens: &[Token], names: &Names) -> Option<(F, Option<F>)> {
     let is_value = |n: &str| names.tensors.contains_key(n);
-    let mut reader = Reader { text, tokens, at: 0, is_value: &is_value, depth: 0 };
+    let mut reader = Reader { text, tokens, at: 0, is_value: &is_value, depth: 0, loose: names.loose };
     let mut value = reader.expr()?;
     if reader.eat("else") {
         value = F::Else(value.into(), reader.expr()?.into());
@@ -347,12 +415,21 @@ fn axis_of(slot: &str) -> Option<&str> {
 fn written(t: &Target, op: &str, old: &str, value: &F, names: &Names) -> Option<String> {
     let declared = names.tensors.get(&t.name).cloned();
     let slots = t.slots.clone().unwrap_or_default();
-    let sliced = slots.iter().any(|s| s.contains(':') && !s.contains("..") || s == "...");
+    let sliced =
+        slots.iter().any(|s| s.contains(':') && !s.contains("..") || s.contains("..") && !s.contains(" in "));
     let slots = if sliced { sliced_slots(&slots, &declared) } else { slots };
     let left: Vec<String> = slots.iter().filter_map(|s| axis_of(s)).map(String::from).collect();
     let target = declared.clone().unwrap_or_default();
-    let arrays =
-        Arrays { names, left, used: RefCell::default(), target, before: RefCell::default() };
+    let arrays = Arrays { names, left, used: RefCell::default(), target, before: RefCell::default() };
+    if let Some(update) = masked(t, op, old, value, &arrays) {
+        return Some(update);
+    }
+    if let F::Call { name, args, .. } = value
+        && matches!(name.as_str(), "bincount" | "histogram" | "histc")
+        && slots.is_empty()
+    {
+        return update(&t.name, &[args.first()?.1.clone()], &F::Number("1".into()), "+=", names);
+    }
     let dims = arrays.dims(value)?;
     let rank = declared.as_ref().map_or(dims.len(), |d| d.len().max(slots.len()));
     let mut left_slots: Vec<String> = slots.clone();
@@ -370,10 +447,25 @@ fn written(t: &Target, op: &str, old: &str, value: &F, names: &Names) -> Option<
         });
     }
     // Of an element, as the statement has it, or of the whole value.
+    let slices: Vec<usize> = match (&t.slots, sliced) {
+        (Some(all), true) => (0..all.len()).filter(|n| axis_of(&all[*n]).is_none()).collect(),
+        _ => Vec::new(),
+    };
     let own = match dims.len() {
         0 => Vec::new(),
+        n if n == slices.len() => slices.iter().map(|n| idx[*n].clone()).collect(),
+        _ if sliced => return None,
         n if n <= idx.len() => idx[idx.len() - n..].to_vec(),
-        _ => return None,
+        // Dims of one element that were kept.
+        _ => {
+            let mut rest = idx.iter();
+            let one = |d: &String| if d == "1" { Some("0".to_string()) } else { rest.next().cloned() };
+            let own: Vec<String> = dims.iter().map(one).collect::<Option<_>>()?;
+            if rest.next().is_some() {
+                return None;
+            }
+            own
+        }
     };
     let text = arrays.at(value, &own)?.0;
     let name = match &t.dtype {
@@ -388,18 +480,45 @@ fn written(t: &Target, op: &str, old: &str, value: &F, names: &Names) -> Option<
     let line = match old {
         "" => format!("{here} {op} {text}"),
         "-" => format!("{here} {op} -({text})"),
-        _ => format!("{} = {} {old} ({text})", with(&format!("{}2", t.name), &left_slots), with(&t.name, &idx)),
+        _ => {
+            format!("{} = {} {old} ({text})", with(&format!("{}2", t.name), &left_slots), with(&t.name, &idx))
+        }
     };
     let mut all = arrays.before.take();
     all.push(line);
     Some(all.join("  "))
 }
 
+/// `y[x > 0] = 0` is an update under a condition.
+fn masked(t: &Target, op: &str, old: &str, value: &F, arrays: &Arrays) -> Option<String> {
+    let [slot] = t.slots.as_deref()? else { return None };
+    let tokens = words(slot);
+    let (cond, _) = whole(slot, &tokens, arrays.names)?;
+    let compares = matches!(&cond, F::Binary(o, ..) if (1..=3).contains(&read::binds(o)));
+    if !compares || !old.is_empty() {
+        return None;
+    }
+    let mut free = Vec::new();
+    array::names_in(&cond, &mut free);
+    free.retain(|n| !arrays.names.tensors.contains_key(n) && !arrays.names.sizes.contains(n));
+    let rank = arrays.names.tensors.get(&t.name)?.len();
+    let idx: Vec<String> = match free.len() == rank {
+        true => free,
+        false => arrays.names.tensors.get(&t.name)?.iter().map(|d| arrays.letter(d)).collect(),
+    };
+    let at = |f: &F| {
+        let n = arrays.dims(f)?.len();
+        Some(arrays.at(f, idx.get(idx.len().checked_sub(n)?..)?)?.0)
+    };
+    Some(format!("{}[{}] {op} {} where {}", t.name, idx.join(", "), at(value)?, at(&cond)?))
+}
+
 /// Has the value a read of a tensor at all, which can say what an axis ranges over?
 fn plainly_ranged(value: &F) -> bool {
     let mut all = Vec::new();
     array::names_in(value, &mut all);
-    !all.is_empty() && !matches!(value, F::Call { name, .. } if matches!(name.as_str(), "zeros" | "ones" | "full" | "empty" | "arange" | "eye" | "chunk" | "split"))
+    !all.is_empty()
+        && !matches!(value, F::Call { name, .. } if matches!(name.as_str(), "zeros" | "ones" | "full" | "empty" | "arange" | "eye" | "chunk" | "split"))
 }
 
 /// Slots of a left side with slices: the axes that are written, and one for each slice.
@@ -413,7 +532,8 @@ fn sliced_slots(slots: &[String], declared: &Option<Vec<String>>) -> Vec<String>
             continue;
         }
         let own = dims.get(n).map(|d| d.to_lowercase()).filter(|l| l.len() == 1 && !taken.contains(l));
-        let letter = own.or_else(|| ["i", "j", "k", "l"].map(String::from).into_iter().find(|l| !taken.contains(l)));
+        let letter =
+            own.or_else(|| ["i", "j", "k", "l"].map(String::from).into_iter().find(|l| !taken.contains(l)));
         let letter = letter.unwrap_or_else(|| "i".into());
         taken.push(letter.clone());
         out.push(letter);
@@ -424,7 +544,7 @@ fn sliced_slots(slots: &[String], declared: &Option<Vec<String>>) -> Vec<String>
 /// `y, i = max(x, dim=1)`, `a, b = x.chunk(2)`, `y[i], z[i] = a, b`
 fn several(text: &str, targets: &[Target], rest: &[Token], names: &Names) -> Option<String> {
     let is_value = |n: &str| names.tensors.contains_key(n);
-    let mut reader = Reader { text, tokens: rest, at: 0, is_value: &is_value, depth: 0 };
+    let mut reader = Reader { text, tokens: rest, at: 0, is_value: &is_value, depth: 0, loose: names.loose };
     let mut values = vec![reader.expr()?];
     while reader.eat(",") {
         values.push(reader.expr()?);
@@ -456,7 +576,12 @@ fn several(text: &str, targets: &[Target], rest: &[Token], names: &Names) -> Opt
 }
 
 /// `a[t, d in 0..D] = x[t, d]`, `b[t, d in 0..D] = x[t, d + D]`
-fn parts_of(targets: &[Target], on: Option<&F>, args: &[(Option<String>, F)], names: &Names) -> Option<String> {
+fn parts_of(
+    targets: &[Target],
+    on: Option<&F>,
+    args: &[(Option<String>, F)],
+    names: &Names,
+) -> Option<String> {
     let f = on.or_else(|| args.first().map(|a| &a.1))?;
     let F::Name(name) = f else { return None };
     let dims = names.tensors.get(name)?;
@@ -509,7 +634,7 @@ fn results_of(text: &str, rest: &[Token], names: &Names, results: &[String]) -> 
 /// `if (c) { y[i] = a } else { y[i] = b }`
 fn chosen(text: &str, tokens: &[Token], names: &Names) -> Option<String> {
     let is_value = |n: &str| names.tensors.contains_key(n);
-    let mut reader = Reader { text, tokens, at: 1, is_value: &is_value, depth: 0 };
+    let mut reader = Reader { text, tokens, at: 1, is_value: &is_value, depth: 0, loose: names.loose };
     let cond = reader.expr()?;
     reader.eat(":");
     let first = branch(&mut reader)?;
@@ -565,13 +690,34 @@ fn looped(text: &str, tokens: &[Token], names: &Names) -> Option<String> {
     if word(end - 1) == "end" {
         end -= 1;
     }
-    translated(text, tokens.get(at..end)?, names, &[])
+    // `for i in …: s += x[i]` is a sum over i.
+    let body = tokens.get(at..end)?;
+    let header = &tokens[1..at];
+    let axis = header.iter().find(|t| {
+        let w = t.text(text);
+        t.kind == Kind::Word && !crate::foreign::is_like_a_dtype(w)
+    })?;
+    let axis = axis.text(text);
+    if let Some(t) = target(text, body, 0)
+        && let Some((op @ ("+=" | "max=" | "min="), "", len)) = assignment(text, body, t.len)
+        && !t.slots.iter().flatten().any(|s| s == axis)
+    {
+        let (value, _) = whole(text, &body[t.len + len..], names)?;
+        let fold = match op {
+            "+=" => "sum",
+            "max=" => "max",
+            _ => "min",
+        };
+        let value = F::Fold(fold.into(), axis.into(), vec![axis.into()], value.into());
+        return written(&t, op, "", &value, names);
+    }
+    translated(text, body, names, &[])
 }
 
 /// Stores by a call: `tl.store(y + i, v)`, `atomicAdd(&h[b], 1)`, `T.copy(x, y)`.
 fn stored(text: &str, tokens: &[Token], names: &Names) -> Option<String> {
     let is_value = |n: &str| names.tensors.contains_key(n);
-    let mut reader = Reader { text, tokens, at: 0, is_value: &is_value, depth: 0 };
+    let mut reader = Reader { text, tokens, at: 0, is_value: &is_value, depth: 0, loose: names.loose };
     let value = reader.expr()?;
     let increments = reader.look(0) == "+" && reader.look(1) == "+";
     if increments {
@@ -582,9 +728,9 @@ fn stored(text: &str, tokens: &[Token], names: &Names) -> Option<String> {
         return None;
     }
     if increments {
-        return place(&value).map(|(name, index)| (name, index, F::Number("1".into()), "+=")).and_then(|p| {
-            update(&p.0, &p.1, &p.2, p.3, names)
-        });
+        return place(&value)
+            .map(|(name, index)| (name, index, F::Number("1".into()), "+="))
+            .and_then(|p| update(&p.0, &p.1, &p.2, p.3, names));
     }
     let F::Call { name, args, .. } = &value else { return None };
     let plain: Vec<&F> = args.iter().filter(|a| a.0.is_none()).map(|a| &a.1).collect();

@@ -12,7 +12,12 @@ pub enum F {
     /// What stands between quotes.
     Text(String),
     /// A call with the last word of its path; `on` is the value before the dot, `path` says that a library stood there.
-    Call { name: String, on: Option<Box<F>>, path: bool, args: Vec<(Option<String>, F)> },
+    Call {
+        name: String,
+        on: Option<Box<F>>,
+        path: bool,
+        args: Vec<(Option<String>, F)>,
+    },
     Member(Box<F>, String),
     Index(Box<F>, Vec<F>),
     /// A fold as it is written here: its name, what stands between its brackets, the axes there, its body.
@@ -39,6 +44,8 @@ pub struct Reader<'t> {
     /// Is the name that of a tensor or a number here (and no library)?
     pub is_value: &'t dyn Fn(&str) -> bool,
     pub depth: usize,
+    /// `&` and `|` join comparisons, and `^` is a power.
+    pub loose: bool,
 }
 
 /// Operators by how tightly they bind; `@` as `*`.
@@ -61,6 +68,25 @@ fn level(op: &str) -> Option<u8> {
 /// The level of a printed operator; an `if` is below all, a name or a call above all.
 pub fn binds(op: &str) -> u8 {
     level(op).unwrap_or(12)
+}
+
+/// `float("-inf")`, `T.infinity("float32")`
+fn special(callee: &F, args: &[(Option<String>, F)]) -> Option<F> {
+    let (F::Name(name) | F::Member(_, name)) = callee else { return None };
+    let inf = || F::Number("inf".into());
+    if name == "infinity" {
+        return Some(inf());
+    }
+    let [(None, F::Text(text))] = args else { return None };
+    if !crate::foreign::is_like_a_dtype(name) {
+        return None;
+    }
+    match text.trim_start_matches('+') {
+        "inf" | "infinity" | "Infinity" => Some(inf()),
+        "-inf" | "-infinity" | "-Infinity" => Some(F::Prefix('-', inf().into())),
+        "nan" | "NaN" => Some(F::Number("nan".into())),
+        _ => None,
+    }
 }
 
 impl<'t> Reader<'t> {
@@ -116,7 +142,11 @@ impl<'t> Reader<'t> {
         if self.look(0) == "?" {
             self.at += 1;
             let then = self.expr()?;
-            return self.eat(":").then(|| self.expr()).flatten().map(|b| F::If(a.into(), then.into(), b.into()));
+            return self
+                .eat(":")
+                .then(|| self.expr())
+                .flatten()
+                .map(|b| F::If(a.into(), then.into(), b.into()));
         }
         let here = self.tokens.get(self.at).is_some_and(|t| !t.first);
         if here && self.look(0) == "if" {
@@ -134,6 +164,12 @@ impl<'t> Reader<'t> {
             // Element-wise operators of Julia and MATLAB: `.*`.
             let dotted = usize::from(self.look(0) == "." && self.touches(0) && level(self.look(1)).is_some());
             let word = self.look(dotted);
+            let word = match word {
+                "&" if self.loose => "and",
+                "|" if self.loose => "or",
+                "^" if self.loose => "**",
+                word => word,
+            };
             let Some(l) = level(word).filter(|l| *l >= least) else { return Some(left) };
             let starts_a_line = self.tokens.get(self.at).is_some_and(|t| t.first);
             if starts_a_line && self.tokens[self.at].kind == Kind::Word {
@@ -180,11 +216,16 @@ impl<'t> Reader<'t> {
                 "[" if !first => {
                     let body_follows = self.closing().is_some_and(|n| self.look(n + 1) == "(");
                     value = match value {
-                        F::Name(name) if body_follows && crate::foreign::is_fold(&name) => self.fold(name)?,
+                        F::Name(name) if body_follows && !(self.is_value)(&name) => self.fold(name)?,
                         value => F::Index(value.into(), self.list("[", "]")?),
                     };
                 }
                 "." if self.kind() == Some(Kind::Punct) && self.look(1) != "." => {
+                    // `exp.(x)`
+                    if self.look(1) == "(" {
+                        self.at += 1;
+                        continue;
+                    }
                     if self.tokens.get(self.at + 1)?.kind != Kind::Word {
                         return Some(value);
                     }
@@ -193,7 +234,39 @@ impl<'t> Reader<'t> {
                     self.at += 1;
                     value = F::Member(value.into(), name);
                 }
+                // `sum{n}(…)`, `sum<n>(…)`
+                "{" | "<"
+                    if matches!(&value, F::Name(n) if crate::foreign::is_fold(n))
+                        && matches!(self.look(2), "}" | ">")
+                        && self.look(3) == "(" =>
+                {
+                    let F::Name(name) = value else { return None };
+                    let axis = self.look(1).to_string();
+                    self.at += 4;
+                    let body = self.expr()?;
+                    if !self.eat(")") {
+                        return None;
+                    }
+                    value = F::Fold(name, axis.clone(), vec![axis], body.into());
+                }
                 "(" if !first => value = self.call(value)?,
+                "'" if !first && self.tokens[self.at - 1].end == self.tokens[self.at].start => {
+                    self.at += 1;
+                    value = F::Member(value.into(), "T".into());
+                }
+                // `cast<half>(x)`, `std::max(a, b)`
+                "<" if matches!(&value, F::Name(n) if n.ends_with("cast") || n == "cast")
+                    && self.look(2) == ">" =>
+                {
+                    let dtype = self.look(1).to_string();
+                    self.at += 3;
+                    value = F::Call { name: dtype, on: None, path: false, args: self.arguments()? };
+                }
+                ":" if self.look(1) == ":" && self.touches(0) && !first => {
+                    let name = self.look(2).to_string();
+                    self.at += 3;
+                    value = F::Member(value.into(), name);
+                }
                 _ => return Some(value),
             }
         }
@@ -201,6 +274,14 @@ impl<'t> Reader<'t> {
 
     fn call(&mut self, callee: F) -> Option<F> {
         let args = self.arguments()?;
+        if let (F::Name(fold), [(Some(word), F::Name(axis)), (None, body)]) = (&callee, &args[..])
+            && word == "for"
+        {
+            return Some(F::Fold(fold.clone(), axis.clone(), vec![axis.clone()], body.clone().into()));
+        }
+        if let Some(number) = special(&callee, &args) {
+            return Some(number);
+        }
         Some(match callee {
             F::Name(name) if (self.is_value)(&name) => {
                 F::Index(F::Name(name).into(), args.into_iter().map(|a| a.1).collect())
@@ -233,6 +314,12 @@ impl<'t> Reader<'t> {
             self.eat("&");
             let value = self.element()?;
             let value = if self.eat("else") { F::Else(value.into(), self.expr()?.into()) } else { value };
+            // `x[i] for i in range(N)`
+            if self.eat("for") {
+                all.push((Some("for".into()), F::Name(self.look(0).into())));
+                self.at += 2;
+                self.expr()?;
+            }
             all.push((name, value));
             if !self.eat(",") && self.look(0) != ")" {
                 return None;

@@ -15,7 +15,11 @@ pub struct Spec {
 /// `b (h d)`, or the letters of `mk`.
 fn dims(text: &str, letters: bool) -> Option<Vec<Vec<String>>> {
     if letters {
-        return text.trim().chars().map(|c| c.is_alphabetic().then(|| vec![c.to_lowercase().collect()])).collect();
+        return text
+            .trim()
+            .chars()
+            .map(|c| c.is_alphabetic().then(|| vec![c.to_lowercase().collect()]))
+            .collect();
     }
     let mut out: Vec<Vec<String>> = Vec::new();
     let mut group = false;
@@ -65,9 +69,13 @@ impl Arrays<'_> {
         args: &[(Option<String>, F)],
     ) -> Option<Spec> {
         let (from, to) = text.split_once("->")?;
-        let values: Vec<F> =
-            args.iter().filter(|(n, f)| n.is_none() && !matches!(f, F::Text(_))).map(|(_, f)| f.clone()).collect();
-        let parts: Vec<Vec<Vec<String>>> = from.split(',').map(|p| dims(p, letters)).collect::<Option<_>>()?;
+        let values: Vec<F> = args
+            .iter()
+            .filter(|(n, f)| n.is_none() && !matches!(f, F::Text(_)))
+            .map(|(_, f)| f.clone())
+            .collect();
+        let parts: Vec<Vec<Vec<String>>> =
+            from.split(',').map(|p| dims(p, letters)).collect::<Option<_>>()?;
         if parts.len() != values.len() {
             return None;
         }

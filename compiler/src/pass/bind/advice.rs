@@ -147,6 +147,62 @@ impl<'m> Elab<'m> {
         Some(format!("{} = sum[{axis}]({})", written(t), print_expr(&s.value)))
     }
 
+    /// Does the statement at hand index something by the name alone?
+    pub fn stands_as_index(&self, name: &str) -> bool {
+        self.at_hand.is_some_and(|s| is_index(&s.value, name))
+    }
+
+    /// `sum[n](x[m, n])` and `y[m] = sum[n](x[m, n] * w[n])` for `y[m] = sum[n](x[m, n]) * w[n]`.
+    pub fn beyond_its_fold(&self, axis: &str) -> Option<(String, String)> {
+        let s = self.at_hand?;
+        let [t] = &s.targets[..] else { return None };
+        let ExprKind::Binary(op @ (BinOp::Mul | BinOp::Div), a, b) = &s.value.kind else { return None };
+        let fold_of = |e: &'_ Expr| match &e.kind {
+            ExprKind::Fold { name, binders, cond: None, body }
+                if binders.iter().any(|b| b.name.text == axis) =>
+            {
+                Some((name.text.clone(), print_expr(e), print_expr(body)))
+            }
+            _ => None,
+        };
+        let (fold, written_fold, inside, first, other) = match (fold_of(a), fold_of(b)) {
+            (Some((f, w, i)), None) => (f, w, i, true, b),
+            (None, Some((f, w, i))) if *op == BinOp::Mul => (f, w, i, false, a),
+            _ => return None,
+        };
+        let head = written_fold.strip_suffix(&format!("({inside})"))?.to_string();
+        let sign = if *op == BinOp::Mul { "*" } else { "/" };
+        let factor = |text: String| {
+            if text.contains([' ']) && !text.ends_with(')') { format!("({text})") } else { text }
+        };
+        let (inside, other) = (factor(inside), print_expr(other));
+        let body =
+            if first { format!("{inside} {sign} {other}") } else { format!("{other} {sign} {inside}") };
+        (fold == "sum").then(|| (written_fold, format!("{} = {head}({body})", written(t))))
+    }
+
+    /// `y[b[i]] max= x[i]` for `y[b[i]] = max(y[b[i]], x[i])`, `y[b[i]] += x[i]` for `y[b[i]] = sum[i](x[i])`.
+    pub fn updated(&self, s: &Stmt, t: &Target) -> Option<String> {
+        let op = |fold: &str| match fold {
+            "sum" => Some("+="),
+            "max" => Some("max="),
+            "min" => Some("min="),
+            _ => None,
+        };
+        if let Some(step) = combined(&s.value, &written(t)).filter(|s| s.cond.is_none()) {
+            return Some(format!("{} {} {}", written(t), op(step.fold)?, print_expr(step.body)));
+        }
+        let ExprKind::Fold { name, binders, cond: None, body } = &s.value.kind else { return None };
+        let mut left: Vec<&str> = Vec::new();
+        t.slots.iter().flatten().for_each(|slot| {
+            if let Slot::Expr(e) = slot {
+                scan::each_name(e, &mut |n| left.push(&n.text));
+            }
+        });
+        let all = binders.iter().all(|b| left.contains(&b.name.text.as_str()));
+        all.then(|| Some(format!("{} {} {}", written(t), op(&name.text)?, print_expr(body)))).flatten()
+    }
+
     /// Names in an expression that could be axes and that no fold in it binds.
     fn free_names<'e>(&self, e: &'e Expr) -> Vec<&'e str> {
         let mut out = Vec::new();

@@ -348,6 +348,10 @@ impl<'m> Elab<'m> {
             );
             self.report(match is_fold(&name.text) {
                 true => d.help(format!("over an axis it is a fold: {}", self.fold_help(&name.text, args))),
+                false if matches!(name.text.as_str(), "uniform" | "normal" | "randbits") => d.help(format!(
+                    "give it a seed and a counter: write `{}(seed, i)`, with a parameter `seed: i64`",
+                    name.text
+                )),
                 false => d.help(format!("give it {count}")),
             });
             return None;

@@ -8,6 +8,7 @@ use crate::vocab::dtype::{DType, Ty, Value};
 use crate::vocab::func::Func;
 use girih_dsl::ast::*;
 use girih_dsl::diagnostic::Diagnostic;
+use girih_dsl::print_expr;
 
 impl<'m> Elab<'m> {
     /// Builds an expression. What is wrong is reported, and gives a value of type `Error`.
@@ -121,8 +122,14 @@ impl<'m> Elab<'m> {
         if t == Typ::Bool {
             let d = match kind {
                 Operands::Integers => {
-                    Diagnostic::error("E0302", span, "`& | ^ << >>` work on integers, these are bool")
-                        .help("write && or ||, or c != d for exclusive or")
+                    Diagnostic::error("E0302", span, "`& | ^ << >>` work on integers, these are bool").help(
+                        match op {
+                            BinOp::BitAnd => "write `&&`",
+                            BinOp::BitOr => "write `||`",
+                            BinOp::BitXor => "write `!=` for exclusive or",
+                            _ => "write `i32(c)` for 0 or 1",
+                        },
+                    )
                 }
                 Operands::Numbers => Diagnostic::error("E0302", span, "arithmetic on bool")
                     .help("write i32(c) for 0 or 1, or `if c then … else …`"),
@@ -180,7 +187,12 @@ impl<'m> Elab<'m> {
             return v;
         }
         let d = Diagnostic::error("E0305", e.span, format!("a condition is bool, this is {}", v.typ.name()));
-        self.wrong(d.help("write a comparison: … != 0"))
+        self.wrong(d.help(match &e.kind {
+            ExprKind::Binary(..) | ExprKind::If(..) | ExprKind::Chain(..) => {
+                format!("write a comparison: `({}) != 0`", print_expr(e))
+            }
+            _ => format!("write a comparison: `{} != 0`", print_expr(e)),
+        }))
     }
 
     fn chain(&mut self, parts: &[Expr], ops: &[BinOp], span: Span) -> Val {

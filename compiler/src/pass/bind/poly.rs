@@ -70,6 +70,11 @@ impl Poly {
             && signs.sum::<i64>().unsigned_abs() as usize == self.0.len()
     }
 
+    /// Has it terms, and only such as are added? Of sizes from 1 up it is then more than 0.
+    pub fn is_a_sum(&self) -> bool {
+        !self.0.is_empty() && self.0.values().all(|c| *c > 0)
+    }
+
     pub fn add(&self, o: &Poly) -> Poly {
         let mut out = self.clone();
         o.0.iter().for_each(|(k, &c)| out.put(k.clone(), c));

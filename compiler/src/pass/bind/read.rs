@@ -129,6 +129,12 @@ impl Elab<'_> {
         if girih_dsl::foreign::is_fold(&name.text) {
             return d.help(format!("it is a fold, of an axis and a value: {}[k](x[k])", name.text));
         }
+        if let Some((fold, form)) = self.beyond_its_fold(&name.text) {
+            return d.help(format!(
+                "`{}` is bound inside `{fold}` only: put what uses it there, `{form}`, or give it a fold of its own",
+                name.text
+            ));
+        }
         if near.is_none_or(|n| n.len() < 3)
             && let Some(form) = self.summed(&name.text)
         {
@@ -144,9 +150,13 @@ impl Elab<'_> {
             }
             None => d.help(match girih_dsl::foreign::function(&name.text) {
                 Some(help) => help,
+                None if name.text.chars().count() > 2 && !self.stands_as_index(&name.text) => format!(
+                    "declare it: a parameter `{0}: f32`, or a constant of the file, `const {0} = 0.5`",
+                    name.text
+                ),
                 None => format!(
-                    "an axis stands on the left side (y[{0}] = …) or in a fold (sum[{0}](…)); sizes stand in op name[…], \
-                     constants in `const`",
+                    "an axis stands on the left side, `y[{0}]`, or in a fold, `sum[{0}](x[{0}])`; a number is a parameter, \
+                     `{0}: f32`",
                     name.text
                 ),
             }),
@@ -480,13 +490,15 @@ impl Elab<'_> {
         let (ranges, has) = (self.sym_of_axis(*a).1, l.view.sym.get(l.at)?.1.clone());
         let (ranges, has) = (ranges.to_string(), has.to_string());
         let one = |s: &str| !s.is_empty() && s != "0";
+        // With sizes from 1 up `2*N <= N` never holds.
+        let never = self.sym_of_axis(*a).1.sub(&l.view.sym.get(l.at)?.1).is_a_sum();
         (one(&ranges) && one(&has) && ranges != has).then(|| {
             let axis = &self.g.axis(*a).name;
-            format!(
-                "{axis} ranges over {ranges}, and `{}` has {has} there: exchange the indices, use an axis over {has}, or write \
-                 `where {ranges} <= {has}` after the op's results if it always fits",
-                l.name.text
-            )
+            let fits = match never {
+                true => format!("give the axis that range, `{axis} in 0..{has}`, or the read a default, `({} else 0)`", l.whole()),
+                false => format!("exchange the indices, use an axis over {has}, or write `where {ranges} <= {has}` after the op's results if it always fits"),
+            };
+            format!("{axis} ranges over {ranges}, and `{}` has {has} there: {fits}", l.name.text)
         })
     }
 
@@ -650,9 +662,10 @@ pub fn count_of_indices(name: &Name, written: usize, form: &[String], span: Span
 
 /// The known name that is nearest to a mistyped one.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Of names with one or two letters every other one is near.
-    let limit = name.chars().count().div_ceil(3) - usize::from(name.chars().count() < 3);
-    known.map(|k| (distance(name, k), k)).filter(|(d, _)| *d <= limit && *d > 0).min().map(|(_, k)| k)
+    // Of short names every other one is near: a wrong guess misleads more than none.
+    let limit = name.chars().count() / 3;
+    let near = |d: usize, k: &str| d > 0 && d <= limit && 2 * d < k.chars().count();
+    known.map(|k| (distance(name, k), k)).filter(|(d, k)| near(*d, k)).min().map(|(_, k)| k)
 }
 
 /// The same for names of ops, which are longer: words that one of them adds count once.

@@ -86,6 +86,9 @@ impl<'m> Elab<'m> {
             let help = match (plain, s.assign == Assign::Set) {
                 (true, true) => "put the condition into an `if` on the right".to_string(),
                 (true, false) => format!("write `{} = …` with all of the right side", written(t)),
+                _ if self.updated(s, t).is_some() => {
+                    format!("combining with what is there is an update: write `{}`", self.updated(s, t).unwrap_or_default())
+                }
                 _ => match self.recurred(&t.name.text) {
                     Some(form) => format!("a recurrence is one statement at plain axes: write `{form}`"),
                     None => "write it at plain axes, and read the point before: `h: f32[t] = (h[t-1] else 0) + x[t]`".into(),

@@ -150,9 +150,29 @@ impl<'m> Elab<'m> {
                     n.text.to_lowercase() + if n.text == n.text.to_lowercase() { "0" } else { "" }
                 ),
                 _ if s.cond.is_some() => {
-                    "its points are all defined: write `if c then … else 0`; `where` leaves points of an update out".into()
+                    let cond = s.cond.as_ref().map(print_expr).unwrap_or_default();
+                    format!(
+                        "all its points are defined: write `{} = if {cond} then {} else 0`; `where` leaves points of an update out",
+                        super::advice::written(t),
+                        print_expr(&s.value)
+                    )
                 }
-                _ => "define it by plain axes (= 0, or one `if`), then update it".to_string(),
+                _ if d.sym.is_empty() => {
+                    format!("it is declared a number: write `{} = {}`", t.name.text, print_expr(&s.value))
+                }
+                _ => match self.updated(s, t) {
+                    Some(update) => format!("points that may meet are combined: write `{update}`"),
+                    None => {
+                        let letters = ["j", "k", "l", "p", "q", "r"].into_iter();
+                        let free: Vec<&str> =
+                            letters.filter(|l| self.could_be_an_axis(l)).take(d.sym.len()).collect();
+                        format!(
+                            "define all of it by plain axes first: write `{}[{}] = 0` above it",
+                            t.name.text,
+                            free.join(", ")
+                        )
+                    }
+                },
             };
             self.report(Diagnostic::error("E0402", t.span, what).help(help));
             return None;

@@ -23,6 +23,13 @@ pub struct Leaving<'a> {
     pub stored: bool,
 }
 
+/// A fold: its name, `sum[r in 0..3`, what it folds.
+struct Around<'e> {
+    name: &'e str,
+    head: String,
+    body: String,
+}
+
 impl Leaving<'_> {
     fn past(&self) -> bool {
         self.value >= self.inside.1
@@ -42,6 +49,11 @@ impl Leaving<'_> {
     fn read(&self) -> String {
         self.read_with(&print_expr(self.this()))
     }
+
+    /// The read as it is written.
+    pub fn whole(&self) -> String {
+        self.read()
+    }
 }
 
 impl Elab<'_> {
@@ -60,21 +72,39 @@ impl Elab<'_> {
         }
         let stays = self.stays_inside(l, &first, &end);
         if l.stored {
-            return format!("leave the points outside out: `{} … where {stays}`", l.read());
+            let update = self.at_hand.filter(|s| s.cond.is_none());
+            let text = update.map(|s| {
+                format!("{} {} {} where {stays}", l.read(), s.assign.spelling(), print_expr(&s.value))
+            });
+            return match text.filter(|t| t.len() < 90) {
+                Some(text) => format!("leave the points outside out: `{text}`"),
+                None => format!("leave the points outside out: end the statement with `where {stays}`"),
+            };
         }
         let mut ways = Vec::new();
         if l.view.early {
             ways.push(format!("write its start as a default, `({} else 0)`", l.read()));
-            ways.push(format!("or as a choice, `if {stays} then {} else …`", l.read()));
+            ways.push(format!("or as a choice, `if {stays} then {} else 0`", l.read()));
             return ways.join(", ");
         }
         if let Some(mirrored) = self.mirrored(l, &end) {
             ways.push(format!("the last index is {}: write `{mirrored}`; or", less_one(&end)));
         }
-        ways.push(format!("give the read a default, `({} else 0)`", l.read()));
-        ways.push(match self.fold_around(l) {
-            Some(head) => format!("leave its term out, `{head} where {stays}](…)`"),
-            None => format!("guard it, `if {stays} then {} else …`", l.read()),
+        let fold = self.fold_around(l);
+        let float = self.g.tensor(l.view.id).dtype.compute().is_float();
+        let border = match fold.as_ref().map(|f| f.name) {
+            Some("max" | "logsumexp" | "argmax") if float => Some("-inf"),
+            Some("min" | "argmin") if float => Some("inf"),
+            Some("prod") => Some("1"),
+            Some("max" | "min" | "argmax" | "argmin" | "mean" | "any" | "all") => None,
+            _ => Some("0"),
+        };
+        if let Some(border) = border {
+            ways.push(format!("give the read a default, `({} else {border})`", l.read()));
+        }
+        ways.push(match fold {
+            Some(f) => format!("leave its term out, `{} where {stays}]({})`", f.head, f.body),
+            None => format!("guard it, `if {stays} then {} else 0`", l.read()),
         });
         if let Some(range) = self.shorter_range(l, &end) {
             ways.push(format!("give the axis a range, `{range}`"));
@@ -160,13 +190,13 @@ impl Elab<'_> {
         found
     }
 
-    /// `sum[r` of the innermost fold that binds an axis of the index.
-    fn fold_around(&self, l: &Leaving) -> Option<String> {
-        fn find(e: &Expr, names: &[&str]) -> Option<String> {
+    /// The innermost fold that binds an axis of the index.
+    fn fold_around(&self, l: &Leaving) -> Option<Around<'_>> {
+        fn find<'e>(e: &'e Expr, names: &[&str]) -> Option<Around<'e>> {
             if let Some(inner) = scan::children(e).into_iter().find_map(|c| find(c, names)) {
                 return Some(inner);
             }
-            let ExprKind::Fold { name, binders, cond: None, .. } = &e.kind else { return None };
+            let ExprKind::Fold { name, binders, cond: None, body } = &e.kind else { return None };
             let text = |b: &girih_dsl::ast::Binder| match &b.range {
                 Some(r) => {
                     let dots = if r.closed { "..=" } else { ".." };
@@ -176,7 +206,11 @@ impl Elab<'_> {
             };
             let all: Vec<String> = binders.iter().map(text).collect();
             let binds = binders.iter().any(|b| names.contains(&b.name.text.as_str()));
-            binds.then(|| format!("{}[{}", name.text, all.join(", ")))
+            binds.then(|| Around {
+                name: &name.text,
+                head: format!("{}[{}", name.text, all.join(", ")),
+                body: print_expr(body),
+            })
         }
         let names = super::sizes::names_in(l.this());
         self.folded_over(l).then(|| find(&self.at_hand?.value, &names)).flatten()

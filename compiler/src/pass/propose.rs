@@ -7,8 +7,12 @@ use girih_dsl::diagnostic::{Diagnostic, Severity};
 use girih_dsl::rewrite::{self, Edit};
 use girih_dsl::source::Sources;
 
-/// Guesses that are tried for one text.
+/// Guesses that are made and tried for one text, at most, and how much text they may go through in all: each try checks
+/// the whole program again, and each guess reads its words.
+const GUESSES: usize = 40;
 const TRIES: usize = 12;
+const GUESSED: usize = 2 << 20;
+const CHECKED: usize = 480 << 10;
 
 /// Gives errors of the root file, which is the first source, help that can be pasted. Of several errors in a statement
 /// that is written anew the first one is kept.
@@ -17,19 +21,20 @@ pub fn propose(sources: &Sources, diags: Vec<Diagnostic>) -> Vec<Diagnostic> {
         return diags;
     }
     let text = sources.get(0).text.as_str();
+    let (mut guesses, tries) = (most(GUESSES, GUESSED, text), most(TRIES, CHECKED, text));
     let mut tried: Vec<(Edit, bool)> = Vec::new();
     let mut out = Vec::new();
     for d in diags {
-        let guess = (d.severity == Severity::Error && d.span.file == 0)
-            .then(|| rewrite::guess(text, d.span.start as usize, &d.message))
-            .flatten();
+        let may = d.severity == Severity::Error && d.span.file == 0 && guesses > 0;
+        guesses -= usize::from(may);
+        let guess = may.then(|| rewrite::guess(text, d.span.start as usize, &d.message)).flatten();
         let Some(edit) = guess else {
             out.push(d);
             continue;
         };
         match tried.iter().find(|(e, _)| *e == edit) {
             Some((_, true)) => {}
-            None if tried.len() < TRIES && mends(sources, &edit) => {
+            None if tried.len() < tries && mends(sources, &edit) => {
                 out.push(Diagnostic { help: Some(format!("write `{}`", edit.text)), ..d });
                 tried.push((edit, true));
             }
@@ -42,6 +47,11 @@ pub fn propose(sources: &Sources, diags: Vec<Diagnostic>) -> Vec<Diagnostic> {
         }
     }
     out
+}
+
+/// How often something that goes through a text may be done: at least once.
+fn most(times: usize, bytes: usize, text: &str) -> usize {
+    (bytes / text.len().max(1)).clamp(1, times)
 }
 
 /// Is there no error any more where the edit is made?

@@ -4,7 +4,7 @@ mod call;
 
 use super::read::{F, binds};
 use crate::foreign;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 /// Text and how tightly its outermost operator binds.
@@ -34,7 +34,12 @@ pub struct Arrays<'n> {
     pub target: Vec<String>,
     /// Statements that must stand before this one.
     pub before: RefCell<Vec<String>>,
+    /// Values that were looked at: nested ones are looked at again and again, so a statement has a limit.
+    pub seen: Cell<u32>,
 }
+
+/// Looks at values after which a statement is left as it is.
+const LOOKS: u32 = 5000;
 
 /// Functions of numbers that are called the same here.
 const ELEMENTWISE: &[&str] = &[
@@ -211,6 +216,12 @@ pub fn halved(dim: &str, parts: &str) -> String {
 }
 
 impl Arrays<'_> {
+    /// One more value is looked at, if that may be.
+    fn look(&self) -> Option<()> {
+        self.seen.set(self.seen.get() + 1);
+        (self.seen.get() <= LOOKS).then_some(())
+    }
+
     /// A letter for an axis over a dim that nothing else has.
     pub fn letter(&self, dim: &str) -> String {
         let taken = |l: &str| {
@@ -234,6 +245,7 @@ impl Arrays<'_> {
 
     /// The dims of a value.
     pub fn dims(&self, f: &F) -> Option<Vec<String>> {
+        self.look()?;
         match f {
             F::Number(_) => Some(Vec::new()),
             F::Name(n) => Some(self.names.tensors.get(n).cloned().unwrap_or_default()),
@@ -284,6 +296,7 @@ impl Arrays<'_> {
 
     /// The element of a value at these indices, as text.
     pub fn at(&self, f: &F, idx: &[String]) -> Option<Printed> {
+        self.look()?;
         match f {
             F::Number(n) => Some((n.clone(), ATOM)),
             F::Name(n) if idx.is_empty() => Some((n.clone(), ATOM)),

@@ -3,7 +3,7 @@
 use super::array::{Arrays, Names, names_in};
 use super::read::F;
 use super::{Edit, assignment, rewritten, target, whole};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// The statement around the byte `at` with its calls of ops as statements of their own.
 pub fn hoisted(text: &str, at: usize) -> Option<Edit> {
@@ -28,7 +28,14 @@ pub fn hoisted(text: &str, at: usize) -> Option<Edit> {
 }
 
 fn arrays(names: &Names, left: Vec<String>) -> Arrays<'_> {
-    Arrays { names, left, used: RefCell::default(), target: Vec::new(), before: RefCell::default() }
+    Arrays {
+        names,
+        left,
+        used: RefCell::default(),
+        target: Vec::new(),
+        before: RefCell::default(),
+        seen: Cell::default(),
+    }
 }
 
 struct Hoist<'n> {

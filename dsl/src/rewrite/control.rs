@@ -163,6 +163,7 @@ pub(super) fn update(name: &str, index: &[F], value: &F, op: &str, names: &Names
         used: RefCell::default(),
         target: Vec::new(),
         before: RefCell::default(),
+        seen: Cell::default(),
     };
     let dims: Option<Vec<Vec<String>>> = index.iter().chain([value]).map(|f| arrays.dims(f)).collect();
     let dims = dims?.into_iter().max_by_key(Vec::len)?;

@@ -13,7 +13,7 @@ use crate::token::{self, Kind, Token};
 use array::{Arrays, Names};
 use control::{chosen, looped, stored, update};
 use read::{F, Reader};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 /// Other text for a part of a source.
@@ -422,7 +422,14 @@ fn written(t: &Target, op: &str, old: &str, value: &F, names: &Names) -> Option<
     let slots = if sliced { sliced_slots(&slots, &declared) } else { slots };
     let left: Vec<String> = slots.iter().filter_map(|s| axis_of(s)).map(String::from).collect();
     let target = declared.clone().unwrap_or_default();
-    let arrays = Arrays { names, left, used: RefCell::default(), target, before: RefCell::default() };
+    let arrays = Arrays {
+        names,
+        left,
+        used: RefCell::default(),
+        target,
+        before: RefCell::default(),
+        seen: Cell::default(),
+    };
     if let Some(update) = masked(t, op, old, value, &arrays) {
         return Some(update);
     }
@@ -599,6 +606,7 @@ fn parts_of(
         used: RefCell::default(),
         target: Vec::new(),
         before: RefCell::default(),
+        seen: Cell::default(),
     };
     let part = array::halved(dims.get(n)?, &targets.len().to_string());
     let letters: Vec<String> = dims.iter().map(|d| arrays.letter(d.trim_start_matches("2*"))).collect();

@@ -68,3 +68,17 @@ fn what_is_right_is_left_alone() {
     let text = "op f[N](x: f32[N]) -> (y: f32[N]) {\n    y[i] = relu(x[i])\n}\n";
     assert_eq!(statement(text, text.find("relu").expect("it is there")), None);
 }
+
+/// Values within values are looked at again and again: statements of any depth and length end soon, with or without a guess.
+#[test]
+fn deep_and_long_statements_end() {
+    let deep = |n: usize| format!("{}x{}", "np.sum(".repeat(n), ", axis=1)".repeat(n));
+    let long = ["np.sum(x, axis=1)"; 200].join(" + ");
+    for value in [deep(16), deep(60), deep(3000), long] {
+        let text = format!("op f[M, N](x: f32[M, N]) -> (y: f32[M]) {{\n    y = {value}\n}}\n");
+        let began = std::time::Instant::now();
+        let at = text.find("np").expect("it stands there");
+        super::guess(&text, at, "");
+        assert!(began.elapsed().as_secs() < 5, "{}", &text[..80]);
+    }
+}

@@ -380,6 +380,10 @@ fn best(q: &Question) -> Result<Option<Draft>, Refusal> {
             };
             let tiles = batch * along(0, !across) * along(1, across);
             let resident = resident(wishes, tiles * parts, cluster, target)?;
+            // Blocks that take one tile after the other have no registers left for two pieces of so many columns: ptxas spills.
+            if m.is_none() && resident.is_some() && bm / wg > 64 && bn > 128 {
+                continue;
+            }
             if join > 1 && (cluster > 1 || resident.is_some()) {
                 continue;
             }

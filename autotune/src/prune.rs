@@ -48,7 +48,7 @@ pub fn fits(k: &Kernel, target: &Target) -> Result<(), Failure> {
     limit("registers of a thread", words.into(), MOST_WORDS.into())?;
     // Where warps give registers back for others to take, those that hold sums have more than a thread's share.
     let threads = k.threads().next_multiple_of(32);
-    let held = if gives_back(&k.body) { threads.saturating_sub(WARPGROUP) } else { threads };
+    let held = if gives_back(k) { threads.saturating_sub(WARPGROUP) } else { threads };
     limit("registers of a block", u64::from(words) * u64::from(held), target.registers_per_sm.into())?;
     if model::resident(k, target) == 0 {
         let what = format!("{}: not one block fits on a multiprocessor of {}", k.name, target.name);
@@ -61,13 +61,8 @@ pub fn fits(k: &Kernel, target: &Target) -> Result<(), Failure> {
 const WARPGROUP: u32 = 128;
 
 /// Whether some warps give registers back.
-fn gives_back(body: &[Stmt]) -> bool {
-    body.iter().any(|s| match s {
-        Stmt::For { body, .. } | Stmt::While { body, .. } => gives_back(body),
-        Stmt::If { then, otherwise, .. } => gives_back(then) || gives_back(otherwise),
-        Stmt::Intrinsic { op, .. } => matches!(op, Intrinsic::SetMaxRegisters { more: false, .. }),
-        _ => false,
-    })
+fn gives_back(k: &Kernel) -> bool {
+    k.any(&|s| matches!(s, Stmt::Intrinsic { op: Intrinsic::SetMaxRegisters { more: false, .. }, .. }))
 }
 
 /// Words that a thread's arrays need, its registers at least. An array that is indexed at run time lies in memory;

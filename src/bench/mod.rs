@@ -85,12 +85,23 @@ pub fn check(kernel: &Kernel, case: &Case, device: &Device) -> Result<Option<Str
     for t in compiled.bound().inputs() {
         inputs.tensors.insert(t.name.clone(), host_tensor(t, &small)?);
     }
-    let ran = compiled.run(&inputs, &RunOptions { poison: true, timed: 0 })?;
-    let wrong = compiled
-        .check(&inputs, &ran.outputs)?
-        .into_iter()
-        .find_map(|c| c.result.err().map(|m| format!("{} is wrong at {:?}: {m}", c.name, small.dims)));
-    Ok(wrong)
+    let wrong = first_wrong(&compiled, &inputs, &run(&compiled, &inputs)?)?;
+    Ok(wrong.map(|(name, why)| format!("{name} is wrong at {:?}: {why}", small.dims)))
+}
+
+/// What an op makes where memory held something else before.
+fn run(compiled: &Compiled, inputs: &Inputs) -> Result<BTreeMap<String, HostTensor>> {
+    Ok(compiled.run(inputs, &RunOptions { poison: true, timed: 0 })?.outputs)
+}
+
+/// The first output that is not what the definition says, and how it is not.
+fn first_wrong(
+    compiled: &Compiled,
+    inputs: &Inputs,
+    outputs: &BTreeMap<String, HostTensor>,
+) -> Result<Option<(String, String)>> {
+    let mut checks = compiled.check(inputs, outputs)?.into_iter();
+    Ok(checks.find_map(|c| Some((c.name, c.result.err()?.to_string()))))
 }
 
 /// How one's own op was compared with its definition.
@@ -133,18 +144,16 @@ fn check_at(op: &Op, device: &Device) -> Result<Option<String>> {
         inputs.tensors.insert(t.name.clone(), random::tensor(t, 0)?);
     }
     inputs.scalars.extend(compiled.bound().scalars().0);
-    let ran = compiled.run(&inputs, &RunOptions { poison: true, timed: 0 })?;
-    wrong(&compiled, &inputs, &ran.outputs)
+    wrong(&compiled, &inputs, &run(&compiled, &inputs)?)
 }
 
-/// The first output that is not what the definition says.
+/// The same as text.
 fn wrong(
     compiled: &Compiled,
     inputs: &Inputs,
     outputs: &BTreeMap<String, HostTensor>,
 ) -> Result<Option<String>> {
-    let mut checks = compiled.check(inputs, outputs)?.into_iter();
-    Ok(checks.find_map(|c| Some(format!("{}: {}", c.name, c.result.err()?))))
+    Ok(first_wrong(compiled, inputs, outputs)?.map(|(name, why)| format!("{name}: {why}")))
 }
 
 /// The same workload with every large size made small; what it is modulo 16 stays, since alignment hangs on it.

@@ -565,19 +565,29 @@ impl Kernel {
         ParamId(self.params.len() as u32 - 1)
     }
 
-    /// Whether boxes are stored through a parameter.
-    pub fn stores_boxes(&self, param: &str) -> bool {
-        fn any(k: &Kernel, stmts: &[Stmt], param: &str) -> bool {
-            stmts.iter().any(|s| match s {
-                Stmt::Intrinsic { op: Intrinsic::TmaStore { map, .. }, .. } => {
-                    k.params.get(map.0 as usize).is_some_and(|p| p.name == param)
-                }
-                Stmt::For { body, .. } | Stmt::While { body, .. } => any(k, body, param),
-                Stmt::If { then, otherwise, .. } => any(k, then, param) || any(k, otherwise, param),
-                _ => false,
+    /// Whether some statement, at any depth, is as `is` says.
+    pub fn any(&self, is: &dyn Fn(&Stmt) -> bool) -> bool {
+        fn below(stmts: &[Stmt], is: &dyn Fn(&Stmt) -> bool) -> bool {
+            stmts.iter().any(|s| {
+                is(s)
+                    || match s {
+                        Stmt::For { body, .. } | Stmt::While { body, .. } => below(body, is),
+                        Stmt::If { then, otherwise, .. } => below(then, is) || below(otherwise, is),
+                        _ => false,
+                    }
             })
         }
-        any(self, &self.body, param)
+        below(&self.body, is)
+    }
+
+    /// Whether boxes are stored through a parameter.
+    pub fn stores_boxes(&self, param: &str) -> bool {
+        self.any(&|s| match s {
+            Stmt::Intrinsic { op: Intrinsic::TmaStore { map, .. }, .. } => {
+                self.params.get(map.0 as usize).is_some_and(|p| p.name == param)
+            }
+            _ => false,
+        })
     }
 
     pub fn threads(&self) -> u32 {

@@ -9,6 +9,7 @@ use super::contract_codes::{Codes, MOST_TOKENS, of_side, tile};
 use super::contract_operand::Ground;
 use super::contract_pattern::{ContractShape, Digit};
 use super::contract_tile::Wishes;
+use super::hopper_loop::MULTIPLYING;
 use super::hopper_store::{Lines, Output};
 use crate::ir::tile::*;
 use crate::vocab::dtype::Ty;
@@ -25,8 +26,6 @@ const LEAST_TERMS: i64 = 512;
 const MOST_COLUMNS: i64 = 256;
 /// Registers of a thread that multiplies, beside accumulators and the table's.
 const REGISTERS: i64 = 76;
-/// Those that `setmaxnreg` gives a thread of two warpgroups.
-const GIVEN: i64 = 232;
 
 /// The kernel of sm_90a for a shape whose A are the weights, if it is worth it or asked for.
 pub fn choose(ground: &Ground, target: &Target, wishes: &Wishes) -> Result<Option<Codes>, Refusal> {
@@ -219,7 +218,7 @@ impl Draft {
         let registers = self.columns / 2 + REGISTERS + 2 * codes.constants() + ahead.held(codes);
         let threads = 128 * (self.warpgroups() + 1);
         let have = match (self.warpgroups(), self.together) {
-            (2, 1) => GIVEN,
+            (2, 1) => MULTIPLYING.into(),
             (_, n) => (65536 / (threads * n) / 8 * 8).min(255),
         };
         let more = self.blocks((rows, few)) > target.sms as i64;

@@ -184,7 +184,7 @@ fn parts(cx: &mut Lowering<'_>, name: &str, p: &Pack, to: &Target, span: Span) -
             (0..RUN).for_each(|j| contract_pack::element(e, p, &from, &place, run, j));
         }
         let at = e.offset_in(to.home, p.tensor, &index);
-        let ty = if to.home.len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+        let ty = to.home.index_ty();
         store(e, to, run, Num { expr: at, ty });
     })
 }

@@ -4,14 +4,16 @@
 //! Let q be the terms and p what is contiguous in the operand. A tile is `tq` rows of `tp` neighbours along p, each as
 //! much longer than that as lets the threads of a warp read down its columns from different banks.
 
+use super::contract_epilogue::when;
 use super::contract_pack::Pack;
 use super::contract_split::{RUN, Target};
 use super::contract_turn::Dim;
+use super::fold_loop::unrolled;
 use super::home::Home;
 use super::map::{count, decode};
 use super::scalar::{Emit, Num, add, and, arith, cmp, int_of, lit32, mul, widen};
 use super::{Lowering, MAX_GRID_X, Refusal, contract_split, contract_turn};
-use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, SharedId, Special, Stmt, Ty, Unroll, VarId};
+use crate::ir::simt::{ArrayId, CmpOp, Expr, IntOp, Mem, SharedId, Special, Stmt, Ty};
 use crate::vocab::dtype::{DType, Value};
 use girih_dsl::ast::Span;
 
@@ -111,7 +113,7 @@ impl Turn<'_> {
 
     /// The place of a point in the operand or in a part.
     fn place(&self, len: i64, at: &[Num], own: [Expr; 2], stride: fn(&Dim) -> i64) -> Num {
-        let ty = if len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+        let ty = super::home::index_ty(len);
         let wide = |n: Num| if ty == Ty::I64 { widen(n) } else { n };
         let own = own.map(|expr| Num { expr, ty: Ty::I32 });
         let all = self.dims.iter().zip(at).chain(self.sides.iter().zip(&own));
@@ -133,21 +135,19 @@ impl Turn<'_> {
         let p = e.named("p", Ty::I32, add(p0.clone(), lane.clone()));
         let mem = Mem::Global(e.pointer(self.from.buffer, false));
         let [np, nq] = tile.extents;
-        every(e, each, |e, i| {
-            let own = add(row.clone(), mul(Expr::Var(i), lit32(rows as i32)));
+        unrolled(e, "i", each as u32, |e, i| {
+            let own = add(row.clone(), mul(i.clone(), lit32(rows as i32)));
             let q = e.named("q", Ty::I32, add(q0.clone(), own));
-            e.push(Stmt::SetElem(held, Expr::Var(i), Expr::Lit(Value::F32(0.0))));
-            let inside = [(&p, np, tile.tp), (&q, nq, tile.tq)];
-            let inside = inside.into_iter().filter(|(_, n, side)| n % side != 0);
-            let inside = inside.map(|(x, n, _)| cmp(CmpOp::Lt, x.clone(), lit32(n as i32))).reduce(and);
+            e.push(Stmt::SetElem(held, i.clone(), Expr::Lit(Value::F32(0.0))));
+            let inside = inside([(&p, np, tile.tp), (&q, nq, tile.tq)]);
             let from = self.place(self.from.len, at, [p.clone(), q.clone()], |d| d.1);
-            let load = Stmt::SetElem(held, Expr::Var(i), Expr::Load(mem, Box::new(from.expr)));
-            guarded(e, inside, |e| e.push(load));
+            let load = Stmt::SetElem(held, i.clone(), Expr::Load(mem, Box::new(from.expr)));
+            when(e, inside, |e| e.push(load));
         });
-        every(e, each, |e, i| {
-            let own = add(row.clone(), mul(Expr::Var(i), lit32(rows as i32)));
+        unrolled(e, "i", each as u32, |e, i| {
+            let own = add(row.clone(), mul(i.clone(), lit32(rows as i32)));
             let place = add(mul(own, lit32(tile.pitch() as i32)), lane.clone());
-            let x = Expr::Elem(held, Box::new(Expr::Var(i)));
+            let x = Expr::Elem(held, Box::new(i.clone()));
             e.push(Stmt::Store(Mem::Shared(stage), place, x));
         });
     }
@@ -157,24 +157,22 @@ impl Turn<'_> {
         let groups = tile.tq / RUN;
         let each = tile.tp * groups / THREADS;
         let run = e.kernel.array("run", Ty::F32, RUN as u32);
-        let body = |e: &mut Emit, i: VarId| {
-            let n = add(Expr::Special(Special::ThreadX), mul(Expr::Var(i), lit32(THREADS as i32)));
+        let body = |e: &mut Emit, i: Expr| {
+            let n = add(Expr::Special(Special::ThreadX), mul(i.clone(), lit32(THREADS as i32)));
             let n = e.named("n", Ty::I32, n);
             let op = |op, e: Expr| Expr::Int(op, Box::new(e), Box::new(lit32(groups as i32)));
             let first = e.named("first", Ty::I32, mul(op(IntOp::Rem, n.clone()), lit32(RUN as i32)));
             let lane = e.named("lane", Ty::I32, op(IntOp::Div, n));
             let p = e.named("p", Ty::I32, add(p0.clone(), lane.clone()));
             let q = e.named("q", Ty::I32, add(q0.clone(), first.clone()));
-            let inside = [(&p, tile.extents[0], tile.tp), (&q, tile.padded, tile.tq)];
-            let inside = inside.into_iter().filter(|(_, n, side)| n % side != 0);
-            let inside = inside.map(|(x, n, _)| cmp(CmpOp::Lt, x.clone(), lit32(n as i32))).reduce(and);
-            guarded(e, inside, |e| {
+            let inside = inside([(&p, tile.extents[0], tile.tp), (&q, tile.padded, tile.tq)]);
+            when(e, inside, |e| {
                 self.column(e, stage, run, [first, lane]);
                 let place = self.place(self.to.home.len, at, [p, q], |d| d.2);
                 contract_split::store(e, self.to, run, place);
             });
         };
-        every(e, each, body);
+        unrolled(e, "i", each as u32, body);
     }
 
     /// `run`: neighbours along q.
@@ -188,16 +186,8 @@ impl Turn<'_> {
     }
 }
 
-fn every(e: &mut Emit, n: i64, f: impl FnOnce(&mut Emit, VarId)) {
-    let var = e.kernel.var("i", Ty::I32);
-    let body = e.block(|e| f(e, var));
-    let (lo, hi, step) = (lit32(0), lit32(n as i32), lit32(1));
-    e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::Full, body });
-}
-
-fn guarded(e: &mut Emit, cond: Option<Expr>, f: impl FnOnce(&mut Emit)) {
-    match cond {
-        Some(cond) => e.if_then(cond, f),
-        None => e.scope(f),
-    }
+/// Whether places lie before the ends of their sides, of which tiles of these lengths are a part.
+fn inside(places: [(&Expr, i64, i64); 2]) -> Option<Expr> {
+    let cut = places.into_iter().filter(|(_, n, side)| n % side != 0);
+    cut.map(|(x, n, _)| cmp(CmpOp::Lt, x.clone(), lit32(n as i32))).reduce(and)
 }

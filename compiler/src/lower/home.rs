@@ -6,6 +6,7 @@ use crate::host::HostTensor;
 use crate::ir::graph::{Base, Expr, Graph, Read, Role, Stmt, TensorId};
 use crate::ir::plan::{Form, Plan};
 use crate::ir::program::{Buffer, BufferId, BufferRole, Program};
+use crate::ir::simt::Ty;
 use crate::vocab::dtype::DType;
 use std::collections::BTreeMap;
 
@@ -23,6 +24,18 @@ pub struct Home {
     pub align: u32,
     /// Of a recurrence that keeps some of its steps alone.
     pub ring: Option<Ring>,
+}
+
+impl Home {
+    /// What counts its elements.
+    pub fn index_ty(&self) -> Ty {
+        index_ty(self.len)
+    }
+}
+
+/// What counts so many elements.
+pub fn index_ty(len: i64) -> Ty {
+    if len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 }
 }
 
 /// Strides of a contiguous tensor; rows of packed dtypes start at a byte.

@@ -17,7 +17,7 @@ use super::contract_coords::{Place as Where, modulo, over, plus, times};
 use super::contract_epilogue::Epilogue;
 use super::contract_operand::{Ground, gcd};
 use super::contract_pattern::ContractShape;
-use super::hopper_loop::{Steps, call};
+use super::hopper_loop::{LOADING, MULTIPLYING, Steps, call};
 use super::hopper_ring::{ATOM, Cursor};
 use super::hopper_store::Staging;
 use super::scalar::{Emit, and, cast, cmp, int_op, lit32, lit64};
@@ -31,9 +31,6 @@ use crate::vocab::func::Func;
 
 /// Terms of a line of the other operand's rows.
 const LINE: i64 = 64;
-/// Registers of a thread of each role, where two warpgroups multiply and have the multiprocessor: 40 + 2 · 232 ≤ 512.
-const LOADING: u16 = 40;
-const MULTIPLYING: u16 = 232;
 
 pub struct HopperCodes<'x> {
     codes: &'x Codes,

@@ -82,7 +82,7 @@ impl Staging<'_> {
         bind(e, shape, 0, Known { batch: &p.place.batch, m: &m, n: &n });
         let index = own_index(e, d.target, &d.axes);
         let first = e.offset(d.target, &index);
-        let ty = if e.home(d.target).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+        let ty = e.home(d.target).index_ty();
         let first = Num { expr: e.named("first", ty, first), ty };
         let staged = plus(self.start(p), times(own.clone(), self.output.columns as i64));
         let staged = e.named("staged_line", Ty::I32, staged);

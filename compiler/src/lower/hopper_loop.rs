@@ -28,8 +28,8 @@ use crate::ir::tile::{Arrange, Math, Side, Tile};
 use crate::vocab::dtype::{self, DType, Value};
 
 /// Registers a thread of each role has, where two warpgroups multiply: 40 + 2 · 232 ≤ 512.
-const LOADING: u16 = 40;
-const MULTIPLYING: u16 = 232;
+pub(super) const LOADING: u16 = 40;
+pub(super) const MULTIPLYING: u16 = 232;
 /// The same where three multiply and need more than their equal share: 32 + 3 · 160 ≤ 512.
 const LOADING_FOR_THREE: u16 = 32;
 const MULTIPLYING_OF_THREE: u16 = 160;

@@ -4,7 +4,7 @@
 
 use super::home;
 use super::map::{self, coordinates, count, decode, launch_points, values};
-use super::map_vec::{self, Loaded, access, place_ty, vector_load};
+use super::map_vec::{self, Loaded, access, vector_load};
 use super::scalar::{Emit, Num, arith, cmp, int_of, lit32};
 use super::{Lowering, Refusal};
 use crate::ir::graph::{Access, Define, Expr as Node, ExprId, Graph, Read, TensorId};
@@ -136,7 +136,7 @@ impl<'a> Run<'_, 'a> {
 
     /// The run's place in a tensor that lies alike.
     fn place(&self, e: &Emit<'a>, id: TensorId) -> Expr {
-        super::read::to(self.first.clone(), place_ty(&e.home(id)))
+        super::read::to(self.first.clone(), e.home(id).index_ty())
     }
 
     fn load(&self, e: &mut Emit<'a>, id: ExprId, r: &Read) -> Loaded {

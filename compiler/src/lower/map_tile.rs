@@ -247,7 +247,7 @@ pub(super) struct Block<'g, 'a> {
 
 /// A read's vector that begins at any place.
 fn any_place(e: &mut Emit<'_>, r: &Turned<'_>, stage: ArrayId, at: i64, index: Expr) {
-    let ty = map_vec::place_ty(&e.home(r.read.tensor));
+    let ty = e.home(r.read.tensor).index_ty();
     let index = Num { expr: e.named("index", ty, index), ty };
     let words = unaligned::load(e, r.read.tensor, &index, r.wide, false);
     for w in 0..4 {

@@ -89,7 +89,7 @@ fn place(e: &mut Emit<'_>, d: &Define, at: &[Num]) -> Num {
     let range = |i: usize| Interval::new(t.lo[i], t.lo[i] + t.dims[i] - 1);
     let index: Vec<Index> =
         at.iter().enumerate().map(|(i, n)| Index { num: n.clone(), range: range(i) }).collect();
-    let ty = map_vec::place_ty(&e.home(d.target));
+    let ty = e.home(d.target).index_ty();
     let place = e.offset(d.target, &index);
     Num { expr: e.named("to", ty, place), ty }
 }

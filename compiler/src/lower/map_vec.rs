@@ -277,7 +277,7 @@ fn load_either<'a>(
             let mut place = at(e, r, true);
             if other != id {
                 let b = at(e, o, false);
-                let ty = place_ty(&e.home(r.tensor));
+                let ty = e.home(r.tensor).index_ty();
                 let chosen = Expr::Select(Box::new(c.clone()), Box::new(place), Box::new(b));
                 place = e.named("place", ty, chosen);
             }
@@ -419,7 +419,7 @@ pub(super) fn store_at(e: &mut Emit<'_>, target: TensorId, array: ArrayId, place
 }
 
 pub(super) fn shifted(home: &Home, place: Expr, by: u32) -> Expr {
-    let ty = place_ty(home);
+    let ty = home.index_ty();
     arith(IntOp::Add, Num { expr: place, ty }, int_of(ty, by as i64)).expr
 }
 
@@ -440,7 +440,7 @@ fn any_place(e: &mut Emit<'_>, id: ExprId, r: &Read, place: Expr, v: i64) -> Opt
     let dtype = e.graph.tensor(r.tensor).dtype;
     let wide = unaligned::width(dtype, home.len, home.align)
         .filter(|wide| v % wide == 0 && matches!(dtype, DType::F16 | DType::BF16))?;
-    let index_ty = place_ty(&home);
+    let index_ty = home.index_ty();
     let array = e.kernel.array(&e.graph.tensor(r.tensor).name, Ty::F32, v as u32);
     for part in 0..v / wide {
         let from = shifted(&home, place.clone(), (part * wide) as u32);
@@ -474,10 +474,6 @@ fn vector_plan(e: &Emit<'_>, r: &Read, axis: AxisId, v: i64) -> Option<i64> {
         count /= 2;
     }
     Some(count)
-}
-
-pub(super) fn place_ty(home: &Home) -> Ty {
-    if home.len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 }
 }
 
 /// Where the first neighbour's element stands.

@@ -32,6 +32,16 @@ impl Range {
         }
     }
 
+    /// Takes in another range, whether that changed it; what still grows in the last round has no end.
+    fn grow(&mut self, r: Range, last: bool) -> bool {
+        let joined = self.join(r);
+        let grows = joined != *self;
+        if grows {
+            *self = if last { Any } else { joined };
+        }
+        grows
+    }
+
     fn with(self, o: Range, f: impl Fn(i128, i128, i128, i128) -> Option<(i128, i128)>) -> Range {
         match (self, o) {
             (Never, _) | (_, Never) => Never,
@@ -185,21 +195,11 @@ impl Ranges<'_> {
     }
 
     fn put(&mut self, v: VarId, r: Range, last: bool) {
-        let at = v.0 as usize;
-        let joined = self.vars[at].join(r);
-        if joined != self.vars[at] {
-            self.changed = true;
-            self.vars[at] = if last { Any } else { joined };
-        }
+        self.changed |= self.vars[v.0 as usize].grow(r, last);
     }
 
     fn put_elem(&mut self, a: ArrayId, r: Range, last: bool) {
-        let at = a.0 as usize;
-        let joined = self.arrays[at].join(r);
-        if joined != self.arrays[at] {
-            self.changed = true;
-            self.arrays[at] = if last { Any } else { joined };
-        }
+        self.changed |= self.arrays[a.0 as usize].grow(r, last);
     }
 
     fn of(&self, e: &Expr) -> Range {

@@ -218,7 +218,7 @@ fn place(
     len: i64,
     first: impl FnOnce(&mut Emit<'_>) -> Expr,
 ) -> Num {
-    let ty = if len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+    let ty = super::home::index_ty(len);
     let zeros: Vec<Num> = item.axes.iter().map(|_| int_of(Ty::I32, 0)).collect();
     map::bind_axes(e, &item.axes, &zeros);
     let first = first(e);

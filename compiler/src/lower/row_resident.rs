@@ -222,7 +222,7 @@ pub(super) fn load_vector<'a>(
     bind_point(e, rounds, item, base);
     let index: Vec<_> = r.index.iter().map(|&i| e.index(i)).collect();
     let offset = e.offset(r.tensor, &index);
-    let ty = if e.home(r.tensor).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+    let ty = e.home(r.tensor).index_ty();
     let offset = e.named("from", ty, offset);
     let mem = Mem::Global(e.tensor_param(r.tensor, false));
     load_chunks(e, mem, &Num { expr: offset, ty }, array, at, rounds.vector, chunk);

@@ -3,7 +3,6 @@
 //! same way.
 
 use super::home;
-use super::map_vec::place_ty;
 use super::read::to;
 use super::row::{Row, points};
 use super::row_layout::{Layout, reads};
@@ -176,7 +175,7 @@ impl Staged {
         let threads = self.layout.lanes * self.layout.per_block;
         let vectors = self.run / v;
         let each = (vectors + threads - 1) / threads;
-        let ty = place_ty(&home);
+        let ty = home.index_ty();
         let base = base(e, self.run, ty);
         let stage = e.kernel.array("words", Ty::U32, 4 * each as u32);
         let (from, into) = if to_shared { (mem, Mem::Shared(shared)) } else { (Mem::Shared(shared), mem) };
@@ -252,7 +251,7 @@ fn local(
     index: &[super::read::Index],
     base: &dyn Fn(&mut Emit<'_>, Ty) -> Num,
 ) -> Expr {
-    let ty = place_ty(&e.home(id));
+    let ty = e.home(id).index_ty();
     let at = e.offset(id, index);
     let base = base(e, ty);
     let own = arith(IntOp::Sub, Num { expr: at, ty }, base);

@@ -63,7 +63,7 @@ fn store_aligned<'a>(
     bind_point(&mut row.e, rounds, item, base);
     let index = map::own_index(&row.e, d.target, &d.axes);
     let offset = row.e.offset(d.target, &index);
-    let ty = if row.e.home(d.target).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+    let ty = row.e.home(d.target).index_ty();
     let offset = row.e.named("to", ty, offset);
     let mem = Mem::Global(row.e.tensor_param(d.target, true));
     store_chunks(&mut row.e, mem, &Num { expr: offset, ty }, array, rounds.vector, chunk);

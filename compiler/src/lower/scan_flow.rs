@@ -127,7 +127,7 @@ impl<'a> Flow<'a> for Vectors<'_, 'a> {
         for l in &self.loaded {
             let index: Vec<Index> = l.read.index.iter().map(|&i| e.index(i)).collect();
             let offset = e.offset(l.read.tensor, &index);
-            let ty = if e.home(l.read.tensor).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+            let ty = e.home(l.read.tensor).index_ty();
             let offset = e.named("from", ty, offset);
             let mem = Mem::Global(e.tensor_param(l.read.tensor, false));
             for c in 0..self.width / l.chunk {
@@ -174,7 +174,7 @@ impl<'a> Flow<'a> for Vectors<'_, 'a> {
                 let Some((array, chunk)) = *out else { continue };
                 let index = map::own_index(e, target, axes);
                 let offset = e.offset(target, &index);
-                let ty = if e.home(target).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+                let ty = e.home(target).index_ty();
                 let offset = e.named("to", ty, offset);
                 let mem = Mem::Global(e.tensor_param(target, true));
                 for c in 0..self.width / chunk {

@@ -4,6 +4,7 @@
 //! What a term or a step is made of does not hang on the points before, so four warps of a block make it, each for a part of
 //! the steps in a place of the ring, and meet in shared memory; each then combines all of them and finishes its own part.
 
+use super::hopper_loop::call;
 use super::map::decode;
 use super::read::Index;
 use super::scalar::{Emit, Num, add, arith, cmp, int_of, int_op, lit32, mul};
@@ -118,7 +119,7 @@ impl<'a> Shape<'a> {
         let own = decode(&mut e, Num { expr: own, ty: Ty::I32 }, &self.rows);
         let copy = |e: &mut Emit<'a>, start: &Num, place: &Expr| {
             copied.iter().zip(&sides).for_each(|(c, s)| self.copy(e, c, s, start, place));
-            plain(e, Intrinsic::CpAsyncCommit);
+            call(e, Intrinsic::CpAsyncCommit, Vec::new());
         };
         for p in 0..ring.places - 1 {
             copy(&mut e, &int_of(ty, p * STEPS), &lit32(p as i32));
@@ -130,7 +131,7 @@ impl<'a> Shape<'a> {
             (0..apart).map(|_| e.kernel.shared("terms", algebra.dtype, (STEPS * LANES) as u32, 16)).collect();
         let var = e.kernel.var("start", ty);
         let body = e.block(|e| {
-            plain(e, Intrinsic::CpAsyncWait(ring.places as u8 - 2));
+            call(e, Intrinsic::CpAsyncWait(ring.places as u8 - 2), Vec::new());
             e.push(if ring.warps > 1 { Stmt::Barrier } else { Stmt::WarpBarrier });
             let start = Num { expr: Expr::Var(var), ty };
             let ahead = arith(IntOp::Add, start.clone(), int_of(ty, (ring.places - 1) * STEPS));
@@ -159,7 +160,7 @@ impl<'a> Shape<'a> {
         });
         let (lo, hi, step) = (int_of(ty, 0).expr, int_of(ty, self.n).expr, int_of(ty, STEPS).expr);
         e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::None, body });
-        plain(&mut e, Intrinsic::CpAsyncWait(0));
+        call(&mut e, Intrinsic::CpAsyncWait(0), Vec::new());
         cx.launch(e);
         Ok(())
     }
@@ -363,10 +364,6 @@ fn part<'r, 'a>(e: &mut Emit<'a>, ahead: &'r Ahead<'a>, places: i64) -> Copied<'
     let name = format!("ring_{}", e.graph.tensor(ahead.read.tensor).name);
     let shared = e.kernel.shared(name, home.dtype, (places * STEPS * LANES) as u32, COPY as u32);
     Copied { ahead, shared, mem: e.tensor_param(ahead.read.tensor, false) }
-}
-
-fn plain(e: &mut Emit<'_>, op: Intrinsic) {
-    e.push(Stmt::Intrinsic { op, outs: Vec::new(), args: Vec::new() });
 }
 
 /// A row that exists, and whether it is the one asked for, if that is in question.

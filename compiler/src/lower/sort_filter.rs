@@ -129,7 +129,7 @@ impl<'a> Keys<'a> {
             for ((_, read, chunk), &array) in self.loads.iter().zip(arrays) {
                 let index: Vec<Index> = read.index.iter().map(|&i| e.index(i)).collect();
                 let offset = e.offset(read.tensor, &index);
-                let ty = if e.home(read.tensor).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+                let ty = e.home(read.tensor).index_ty();
                 let offset = Num { expr: e.named("from", ty, offset), ty };
                 let mem = Mem::Global(e.tensor_param(read.tensor, false));
                 for c in 0..self.width / chunk {

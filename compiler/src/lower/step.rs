@@ -120,7 +120,7 @@ fn stage_parts(e: &mut Emit<'_>, tensor: TensorId, parts: PartsOf) {
             let wide = parts.count * parts.len > i32::MAX as i64;
             let ty = if wide { Ty::I64 } else { Ty::I32 };
             let at = e.offset(tensor, &index);
-            let at_ty = if e.home(tensor).len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+            let at_ty = e.home(tensor).index_ty();
             let at = e.named("at", ty, to(Num { expr: at, ty: at_ty }, ty));
             let from = e.pointer(parts.buffer, false);
             let of = Ty::of(e.graph.tensor(tensor).dtype.compute());

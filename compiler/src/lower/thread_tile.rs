@@ -2,6 +2,7 @@
 //! element. A warp takes 32 rows; what they read is copied some tiles of 32 steps ahead to a ring in shared memory, and what
 //! they make leaves through a tile there, both along the rows. The steps themselves are those of the definition, in order.
 
+use super::hopper_loop::call;
 use super::map::decode;
 use super::read::{Index, to};
 use super::recur::{Parts, point_index};
@@ -200,7 +201,7 @@ pub(super) fn lower<'a>(
     let at = e.let_var("place", Ty::I32, lit32(0));
     let var = e.kernel.var("tile", Ty::I32);
     let body = e.block(|e| {
-        plain(e, Intrinsic::CpAsyncWait(tiles.places as u8 - 2));
+        call(e, Intrinsic::CpAsyncWait(tiles.places as u8 - 2), Vec::new());
         e.push(Stmt::WarpBarrier);
         let before = cmp(CmpOp::Eq, Expr::Var(at), lit32(0));
         let last = lit32(tiles.places as i32 - 1);
@@ -217,13 +218,9 @@ pub(super) fn lower<'a>(
     });
     let (lo, hi, step) = (lit32(0), lit32(tiles.count() as i32), lit32(1));
     e.push(Stmt::For { var, lo, hi, step, unroll: Unroll::None, body });
-    plain(&mut e, Intrinsic::CpAsyncWait(0));
+    call(&mut e, Intrinsic::CpAsyncWait(0), Vec::new());
     vars.keys().for_each(|&t| e.unstage(t));
     cx.launch(e);
-}
-
-fn plain(e: &mut Emit<'_>, op: Intrinsic) {
-    e.push(Stmt::Intrinsic { op, outs: Vec::new(), args: Vec::new() });
 }
 
 /// Shared memory for a side, and where its rows lie.
@@ -240,7 +237,7 @@ fn place<'s, 'a>(
         e.kernel.shared(format!("tile_{name}"), home.dtype, (places * side.tile()) as u32, COPY as u32);
     let mem = Mem::Global(e.tensor_param(side.tensor, side.read.is_none()));
     let array = e.kernel.array(format!("own_{name}"), Ty::of(home.dtype.compute()), GROUP as u32);
-    let ty = if home.len > i32::MAX as i64 { Ty::I64 } else { Ty::I32 };
+    let ty = home.index_ty();
     let lane = || Expr::Special(Special::Lane);
     let row = int_op(IntOp::Div, lane(), lit32(side.lanes() as i32));
     let row = e.named("row", Ty::I32, row);
@@ -473,7 +470,7 @@ impl<'a> Tiles<'a> {
                 }
             }
         });
-        plain(e, Intrinsic::CpAsyncCommit);
+        call(e, Intrinsic::CpAsyncCommit, Vec::new());
     }
 
     /// Stores a tile of results.

@@ -216,6 +216,12 @@ pub fn halved(dim: &str, parts: &str) -> String {
 }
 
 impl Arrays<'_> {
+    /// For a statement whose left side has these axes and whose target these dims.
+    pub fn new(names: &Names, left: Vec<String>, target: Vec<String>) -> Arrays<'_> {
+        let (used, before) = (RefCell::default(), RefCell::default());
+        Arrays { names, left, used, target, before, seen: Cell::default() }
+    }
+
     /// One more value is looked at, if that may be.
     fn look(&self) -> Option<()> {
         self.seen.set(self.seen.get() + 1);

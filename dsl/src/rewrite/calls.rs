@@ -3,7 +3,6 @@
 use super::array::{Arrays, Names, names_in};
 use super::read::F;
 use super::{Edit, assignment, rewritten, target, whole};
-use std::cell::{Cell, RefCell};
 
 /// The statement around the byte `at` with its calls of ops as statements of their own.
 pub fn hoisted(text: &str, at: usize) -> Option<Edit> {
@@ -20,22 +19,11 @@ pub fn hoisted(text: &str, at: usize) -> Option<Edit> {
         }
         let slots = t.slots.clone()?;
         let value = hoist.inside(&value, &slots)?;
-        let arrays = arrays(&names, slots.clone());
+        let arrays = Arrays::new(&names, slots.clone(), Vec::new());
         let mut all = hoist.before.clone();
         all.push(format!("{}[{}] = {}", t.name, slots.join(", "), arrays.at(&value, &[])?.0));
         Some(all.join("  "))
     })
-}
-
-fn arrays(names: &Names, left: Vec<String>) -> Arrays<'_> {
-    Arrays {
-        names,
-        left,
-        used: RefCell::default(),
-        target: Vec::new(),
-        before: RefCell::default(),
-        seen: Cell::default(),
-    }
 }
 
 struct Hoist<'n> {
@@ -83,7 +71,7 @@ impl Hoist<'_> {
 
     /// An expression as a local of its own; a number stays where it is.
     fn local(&mut self, f: &F) -> Option<String> {
-        let arrays = arrays(self.names, Vec::new());
+        let arrays = Arrays::new(self.names, Vec::new(), Vec::new());
         let dims = arrays.dims(f)?;
         let mut all = Vec::new();
         names_in(f, &mut all);
@@ -123,6 +111,6 @@ impl Hoist<'_> {
     /// Is the call one of a function of numbers?
     fn is_function(&self, f: &F) -> bool {
         let F::Call { name, .. } = f else { return false };
-        arrays(self.names, Vec::new()).is_known(name)
+        Arrays::new(self.names, Vec::new(), Vec::new()).is_known(name)
     }
 }

@@ -157,14 +157,7 @@ pub(super) fn place(f: &F) -> Option<(String, Vec<F>)> {
 
 /// `h[b[i]] += x[i]`, with an axis for whole tensors in it.
 pub(super) fn update(name: &str, index: &[F], value: &F, op: &str, names: &Names) -> Option<String> {
-    let arrays = Arrays {
-        names,
-        left: Vec::new(),
-        used: RefCell::default(),
-        target: Vec::new(),
-        before: RefCell::default(),
-        seen: Cell::default(),
-    };
+    let arrays = Arrays::new(names, Vec::new(), Vec::new());
     let dims: Option<Vec<Vec<String>>> = index.iter().chain([value]).map(|f| arrays.dims(f)).collect();
     let dims = dims?.into_iter().max_by_key(Vec::len)?;
     let letters: Vec<String> = dims.iter().map(|d| arrays.letter(d)).collect();

@@ -13,7 +13,6 @@ use crate::token::{self, Kind, Token};
 use array::{Arrays, Names};
 use control::{chosen, looped, stored, update};
 use read::{F, Reader};
-use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 /// Other text for a part of a source.
@@ -83,7 +82,7 @@ pub fn guess(text: &str, at: usize, message: &str) -> Option<Edit> {
     let loose = message.contains("chain of comparisons") || message.contains("work on integers");
     match message.contains("is an op") || message.contains("takes a tensor") {
         true => calls::hoisted(text, at),
-        false => statement_read(text, at, loose),
+        false => statement(text, at, loose),
     }
     .or_else(|| head::head(text, at))
 }
@@ -297,12 +296,9 @@ fn statement_at(text: &str, tokens: &[Token], around: &Around, at: usize) -> Opt
     begin.map(|b| b..around.end)
 }
 
-/// The statement around the byte `at` in the words of this language, if it can be read as one of another.
-pub fn statement(text: &str, at: usize) -> Option<Edit> {
-    statement_read(text, at, false)
-}
-
-fn statement_read(text: &str, at: usize, loose: bool) -> Option<Edit> {
+/// The statement around the byte `at` in the words of this language, if it can be read as one of another; `loose` as
+/// [`Names::loose`].
+fn statement(text: &str, at: usize, loose: bool) -> Option<Edit> {
     rewritten(text, at, |tokens, names, results| {
         let names = Names { loose, ..names };
         translated(text, tokens, &names, results)
@@ -422,14 +418,7 @@ fn written(t: &Target, op: &str, old: &str, value: &F, names: &Names) -> Option<
     let slots = if sliced { sliced_slots(&slots, &declared) } else { slots };
     let left: Vec<String> = slots.iter().filter_map(|s| axis_of(s)).map(String::from).collect();
     let target = declared.clone().unwrap_or_default();
-    let arrays = Arrays {
-        names,
-        left,
-        used: RefCell::default(),
-        target,
-        before: RefCell::default(),
-        seen: Cell::default(),
-    };
+    let arrays = Arrays::new(names, left, target);
     if let Some(update) = masked(t, op, old, value, &arrays) {
         return Some(update);
     }
@@ -600,14 +589,7 @@ fn parts_of(
         Some(F::Prefix('-', _)) => dims.len() - 1,
         _ => 0,
     };
-    let arrays = Arrays {
-        names,
-        left: Vec::new(),
-        used: RefCell::default(),
-        target: Vec::new(),
-        before: RefCell::default(),
-        seen: Cell::default(),
-    };
+    let arrays = Arrays::new(names, Vec::new(), Vec::new());
     let part = array::halved(dims.get(n)?, &targets.len().to_string());
     let letters: Vec<String> = dims.iter().map(|d| arrays.letter(d.trim_start_matches("2*"))).collect();
     let line = |(k, t): (usize, &Target)| {

@@ -58,7 +58,7 @@ fn statements_of_other_languages_are_rewritten() {
     for (head, foreign, ours) in CASES {
         let text = format!("op f[B, H, D, M, N, K]({head}) {{\n    {foreign}\n}}\n");
         let at = text.find(foreign).expect("it is in the text");
-        let found = statement(&text, at + 1).map(|e| e.text);
+        let found = statement(&text, at + 1, false).map(|e| e.text);
         assert_eq!(found.as_deref(), Some(*ours), "{foreign}");
     }
 }
@@ -66,7 +66,7 @@ fn statements_of_other_languages_are_rewritten() {
 #[test]
 fn what_is_right_is_left_alone() {
     let text = "op f[N](x: f32[N]) -> (y: f32[N]) {\n    y[i] = relu(x[i])\n}\n";
-    assert_eq!(statement(text, text.find("relu").expect("it is there")), None);
+    assert_eq!(statement(text, text.find("relu").expect("it is there"), false), None);
 }
 
 /// Values within values are looked at again and again: statements of any depth and length end soon, with or without a guess.
